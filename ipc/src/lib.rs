@@ -1,0 +1,13 @@
+//! The contract between kernel, tasks, image builder and host tools, and nothing else.
+//!
+//! `no_std`, no allocation. Whatever another task, the device or the firmware can write is read through the
+//! types of this crate, which check it once, on load.
+#![cfg_attr(not(test), no_std)]
+
+pub mod abi;
+pub mod link;
+pub mod manifest;
+pub mod package;
+pub mod pool;
+pub mod ring;
+pub mod trace;

@@ -1,0 +1,1 @@
+//! The signed package: see `docs/package.md`.

@@ -1,0 +1,209 @@
+//! Buffer pools: shared memory that one task writes and its neighbours read.
+//!
+//! The owner lends a buffer by naming it in a message, and gets it back by the peer's message. Who has which buffer
+//! stands in private memory on both sides ([`OwnPool`], [`Loans`]), so a buffer returned twice, never lent, or out of
+//! range is found at once. Reading a peer's pool is always a copy ([`PoolView::copy`]): its bytes may change at any time.
+
+use crate::ring::LinkFault;
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+
+/// State of a buffer, in the owner's private table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+enum Owner {
+    Free = 0,
+    Mine = 1,
+    Lent = 2,
+}
+
+/// A pool that this task writes. The tables are the caller's memory, one entry a buffer.
+pub struct OwnPool<'m> {
+    memory: &'m mut [u8],
+    size: usize,
+    state: &'m mut [u8],
+    free: &'m mut [u32],
+    free_count: usize,
+    lent: usize,
+}
+
+impl<'m> OwnPool<'m> {
+    /// `memory` holds as many buffers of `size` bytes as `state` and `free` have entries.
+    pub fn new(memory: &'m mut [u8], size: usize, state: &'m mut [u8], free: &'m mut [u32]) -> Self {
+        assert!(memory.len() >= size * state.len() && state.len() == free.len());
+        let mut pool = OwnPool { memory, size, state, free, free_count: 0, lent: 0 };
+        pool.reclaim_all();
+        pool
+    }
+
+    pub fn buffers(&self) -> usize {
+        self.state.len()
+    }
+    pub fn size(&self) -> usize {
+        self.size
+    }
+    pub fn available(&self) -> usize {
+        self.free_count
+    }
+    pub fn lent(&self) -> usize {
+        self.lent
+    }
+
+    /// A free buffer, now ours to fill.
+    pub fn take(&mut self) -> Option<u32> {
+        self.free_count = self.free_count.checked_sub(1)?;
+        let id = self.free[self.free_count];
+        self.state[id as usize] = Owner::Mine as u8;
+        Some(id)
+    }
+
+    /// The bytes of a buffer that [`OwnPool::take`] gave (also while lent: the owner may always read and write it).
+    pub fn bytes(&mut self, id: u32) -> &mut [u8] {
+        let at = id as usize * self.size;
+        &mut self.memory[at..at + self.size]
+    }
+
+    /// Marks a taken buffer as named in a message to the peer.
+    pub fn lend(&mut self, id: u32) {
+        debug_assert_eq!(self.state[id as usize], Owner::Mine as u8);
+        self.state[id as usize] = Owner::Lent as u8;
+        self.lent += 1;
+    }
+
+    /// The peer returned `id`: checked, and then ours (not yet free).
+    pub fn returned(&mut self, id: u32) -> Result<(), LinkFault> {
+        let state = self.state.get_mut(id as usize).ok_or(LinkFault::Buffer)?;
+        if *state != Owner::Lent as u8 {
+            return Err(LinkFault::Buffer);
+        }
+        *state = Owner::Mine as u8;
+        self.lent -= 1;
+        Ok(())
+    }
+
+    /// Frees a buffer that is ours.
+    pub fn put(&mut self, id: u32) {
+        debug_assert_eq!(self.state[id as usize], Owner::Mine as u8);
+        self.state[id as usize] = Owner::Free as u8;
+        self.free[self.free_count] = id;
+        self.free_count += 1;
+    }
+
+    /// `returned` and `put` in one.
+    pub fn give_back(&mut self, id: u32) -> Result<(), LinkFault> {
+        self.returned(id)?;
+        self.put(id);
+        Ok(())
+    }
+
+    /// The peer is gone: every buffer is free again.
+    pub fn reclaim_all(&mut self) {
+        self.state.fill(Owner::Free as u8);
+        self.free_count = self.free.len();
+        self.lent = 0;
+        for (i, slot) in self.free.iter_mut().rev().enumerate() {
+            *slot = i as u32;
+        }
+    }
+}
+
+/// Read-only view of a peer's pool.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolView<'m> {
+    bytes: &'m [AtomicU8],
+    buffers: u32,
+    size: u32,
+}
+
+impl<'m> PoolView<'m> {
+    /// # Safety
+    /// `base` points to `buffers * size` bytes, 8-byte aligned, readable for `'m`; `size` is a multiple of 8. Other
+    /// address spaces and devices may write it at any time; this one doesn't.
+    pub unsafe fn from_raw(base: *const u8, buffers: u32, size: u32) -> Self {
+        assert!(size.is_multiple_of(8) && (base as usize).is_multiple_of(8));
+        // SAFETY: by the caller; atomics allow that somebody else writes.
+        let bytes = unsafe { core::slice::from_raw_parts(base.cast(), buffers as usize * size as usize) };
+        PoolView { bytes, buffers, size }
+    }
+
+    pub fn buffers(&self) -> u32 {
+        self.buffers
+    }
+    pub fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// True when `off .. off + len` lies in buffer `id`.
+    pub fn holds(&self, id: u32, off: usize, len: usize) -> bool {
+        id < self.buffers && off.checked_add(len).is_some_and(|end| end <= self.size as usize)
+    }
+
+    /// Copies `into.len()` bytes from `off` of buffer `id`.
+    pub fn copy(&self, id: u32, off: usize, into: &mut [u8]) -> Result<(), LinkFault> {
+        if !self.holds(id, off, into.len()) {
+            return Err(LinkFault::Buffer);
+        }
+        let at = id as usize * self.size as usize + off;
+        copy_shared(&self.bytes[at..at + into.len()], into);
+        Ok(())
+    }
+}
+
+/// Copies memory that may change under our eyes: relaxed loads, eight bytes at a time where aligned.
+fn copy_shared(from: &[AtomicU8], into: &mut [u8]) {
+    // SAFETY: an aligned run of eight atomic bytes is valid as one atomic word; mixed sizes meet only in this address
+    // space's loads, and loads don't race.
+    let (head, words, tail) = unsafe { from.align_to::<AtomicU64>() };
+    let (into_head, rest) = into.split_at_mut(head.len());
+    let (into_words, into_tail) = rest.split_at_mut(words.len() * 8);
+    for (to, from) in into_head.iter_mut().zip(head).chain(into_tail.iter_mut().zip(tail)) {
+        *to = from.load(Relaxed);
+    }
+    for (to, from) in into_words.chunks_exact_mut(8).zip(words) {
+        to.copy_from_slice(&from.load(Relaxed).to_ne_bytes());
+    }
+}
+
+/// Which of a peer's buffers we hold: finds one that is named twice. One bit a buffer, in the caller's memory.
+pub struct Loans<'m> {
+    bits: &'m mut [u64],
+    buffers: u32,
+    held: u32,
+}
+
+impl<'m> Loans<'m> {
+    pub fn new(bits: &'m mut [u64], buffers: u32) -> Self {
+        assert!(bits.len() * 64 >= buffers as usize);
+        bits.fill(0);
+        Loans { bits, buffers, held: 0 }
+    }
+
+    pub fn held(&self) -> u32 {
+        self.held
+    }
+
+    /// The peer named `id`: now we hold it.
+    pub fn accept(&mut self, id: u32) -> Result<(), LinkFault> {
+        if id >= self.buffers || self.bits[id as usize / 64] >> (id % 64) & 1 == 1 {
+            return Err(LinkFault::Buffer);
+        }
+        self.bits[id as usize / 64] |= 1 << (id % 64);
+        self.held += 1;
+        Ok(())
+    }
+
+    /// We give it back. False: we didn't hold it (our own mistake, or it belongs to an earlier epoch).
+    #[must_use]
+    pub fn release(&mut self, id: u32) -> bool {
+        let held = id < self.buffers && self.bits[id as usize / 64] >> (id % 64) & 1 == 1;
+        if held {
+            self.bits[id as usize / 64] &= !(1 << (id % 64));
+            self.held -= 1;
+        }
+        held
+    }
+
+    pub fn forget_all(&mut self) {
+        self.bits.fill(0);
+        self.held = 0;
+    }
+}
