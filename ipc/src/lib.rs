@@ -2,12 +2,15 @@
 //!
 //! `no_std`, no allocation. Whatever another task, the device or the firmware can write is read through the
 //! types of this crate, which check it once, on load.
-#![cfg_attr(not(test), no_std)]
+#![cfg_attr(not(any(test, feature = "testing")), no_std)]
 
 pub mod abi;
+pub mod boot;
 pub mod link;
 pub mod manifest;
 pub mod package;
 pub mod pool;
 pub mod ring;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod trace;

@@ -216,7 +216,8 @@ fn table<'a, T: FromBytes + Immutable + KnownLayout>(
     name: &'static str,
 ) -> Result<&'a [T], Error> {
     let rest = bytes.get(span.offset as usize..).ok_or(Error::Table(name))?;
-    let (slice, _) = <[T]>::ref_from_prefix_with_elems(rest, span.count as usize).map_err(|_| Error::Table(name))?;
+    let (slice, _) =
+        <[T]>::ref_from_prefix_with_elems(rest, span.count as usize).map_err(|_| Error::Table(name))?;
     Ok(slice)
 }
 
@@ -261,7 +262,10 @@ impl<'a> System<'a> {
         for (i, s) in self.segments.iter().enumerate() {
             let wx = s.flags & (WRITE | EXECUTE) == WRITE | EXECUTE;
             let end = s.vaddr.checked_add(s.pages as u64 * crate::abi::PAGE as u64);
-            if wx || !s.vaddr.is_multiple_of(crate::abi::PAGE as u64) || end.is_none_or(|e| e > crate::abi::USER_END) {
+            if wx
+                || !s.vaddr.is_multiple_of(crate::abi::PAGE as u64)
+                || end.is_none_or(|e| e > crate::abi::USER_END)
+            {
                 return Err(Error::Entry("segments", i as u32));
             }
         }

@@ -18,7 +18,8 @@ enum Owner {
 
 /// A pool that this task writes. The tables are the caller's memory, one entry a buffer.
 pub struct OwnPool<'m> {
-    memory: &'m mut [u8],
+    /// `state.len() * size` bytes that only this value hands out.
+    base: *mut u8,
     size: usize,
     state: &'m mut [u8],
     free: &'m mut [u32],
@@ -27,12 +28,28 @@ pub struct OwnPool<'m> {
 }
 
 impl<'m> OwnPool<'m> {
-    /// `memory` holds as many buffers of `size` bytes as `state` and `free` have entries.
-    pub fn new(memory: &'m mut [u8], size: usize, state: &'m mut [u8], free: &'m mut [u32]) -> Self {
-        assert!(memory.len() >= size * state.len() && state.len() == free.len());
-        let mut pool = OwnPool { memory, size, state, free, free_count: 0, lent: 0 };
+    /// `state` and `free` have one entry a buffer.
+    ///
+    /// # Safety
+    /// `base` points to `state.len() * size` bytes, mapped writable for `'m`, that nobody else in this address space
+    /// writes. Other address spaces and devices read them (a device pool: write them) at any time.
+    pub unsafe fn from_raw(base: *mut u8, size: usize, state: &'m mut [u8], free: &'m mut [u32]) -> Self {
+        assert!(state.len() == free.len());
+        let mut pool = OwnPool { base, size, state, free, free_count: 0, lent: 0 };
         pool.reclaim_all();
         pool
+    }
+
+    /// A pool without buffers, for the side of a link that has none.
+    pub fn empty() -> Self {
+        OwnPool {
+            base: core::ptr::null_mut(),
+            size: 0,
+            state: &mut [],
+            free: &mut [],
+            free_count: 0,
+            lent: 0,
+        }
     }
 
     pub fn buffers(&self) -> usize {
@@ -58,8 +75,9 @@ impl<'m> OwnPool<'m> {
 
     /// The bytes of a buffer that [`OwnPool::take`] gave (also while lent: the owner may always read and write it).
     pub fn bytes(&mut self, id: u32) -> &mut [u8] {
-        let at = id as usize * self.size;
-        &mut self.memory[at..at + self.size]
+        assert!((id as usize) < self.state.len());
+        // SAFETY: in range by the check, and `&mut self` keeps other slices of this pool away.
+        unsafe { core::slice::from_raw_parts_mut(self.base.add(id as usize * self.size), self.size) }
     }
 
     /// Marks a taken buffer as named in a message to the peer.
@@ -123,6 +141,11 @@ impl<'m> PoolView<'m> {
         // SAFETY: by the caller; atomics allow that somebody else writes.
         let bytes = unsafe { core::slice::from_raw_parts(base.cast(), buffers as usize * size as usize) };
         PoolView { bytes, buffers, size }
+    }
+
+    /// A view of nothing.
+    pub fn empty() -> Self {
+        PoolView { bytes: &[], buffers: 0, size: 0 }
     }
 
     pub fn buffers(&self) -> u32 {

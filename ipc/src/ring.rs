@@ -16,10 +16,10 @@
 
 use core::marker::PhantomData;
 
-#[cfg(loom)]
-use loom::sync::atomic::{AtomicU32, AtomicU64, fence};
 #[cfg(not(loom))]
 use core::sync::atomic::{AtomicU32, AtomicU64, fence};
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU32, AtomicU64, fence};
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 

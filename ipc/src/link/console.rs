@@ -64,7 +64,9 @@ impl Message for Written {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Inject a fault into task `conn`.
-    Kill { task: u16 },
+    Kill {
+        task: u16,
+    },
     /// Print each task's state to the log.
     Status,
     Reboot,

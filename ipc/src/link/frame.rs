@@ -9,10 +9,20 @@ use crate::ring::{Desc, Message};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Up {
     /// First message of each epoch: the device's address and the largest frame (without CRC).
-    Hello { mac: [u8; 6], max_frame: u16 },
+    Hello {
+        mac: [u8; 6],
+        max_frame: u16,
+    },
     /// `checked`: the device has verified the TCP checksum.
-    Received { buf: u32, off: u16, len: u16, checked: bool },
-    Sent { buf: u32 },
+    Received {
+        buf: u32,
+        off: u16,
+        len: u16,
+        checked: bool,
+    },
+    Sent {
+        buf: u32,
+    },
 }
 
 /// tcp to nic.
@@ -20,8 +30,13 @@ pub enum Up {
 pub enum Down {
     /// The frame starts at byte [`TX_OFFSET`] of the buffer; the bytes before it are the driver's (virtio header, which tcp
     /// leaves zero).
-    Transmit { buf: u32, len: u16 },
-    Free { buf: u32 },
+    Transmit {
+        buf: u32,
+        len: u16,
+    },
+    Free {
+        buf: u32,
+    },
 }
 
 /// Room in front of a frame in pool B, and 12 bytes of it are the device's header.
@@ -50,7 +65,12 @@ impl Message for Up {
                 let ([a, b], [c, d4, e, f]) = (d.off.to_le_bytes(), d.conn.to_le_bytes());
                 Up::Hello { mac: [a, b, c, d4, e, f], max_frame: u16::try_from(d.len).ok()? }
             }
-            2 => Up::Received { buf: d.buf, off: d.off, len: u16::try_from(d.len).ok()?, checked: d.flags & 1 == 1 },
+            2 => Up::Received {
+                buf: d.buf,
+                off: d.off,
+                len: u16::try_from(d.len).ok()?,
+                checked: d.flags & 1 == 1,
+            },
             3 => Up::Sent { buf: d.buf },
             _ => return None,
         })

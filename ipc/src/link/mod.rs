@@ -4,5 +4,8 @@
 //! its private tables.
 
 pub mod console;
+mod end;
 pub mod frame;
 pub mod stream;
+
+pub use end::End;

@@ -113,34 +113,69 @@ impl Reason {
 /// Towards the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Up<O> {
-    Opened { conn: Conn, opening: O },
+    Opened {
+        conn: Conn,
+        opening: O,
+    },
     /// `len` bytes from `off` of a buffer of pool A, in order. Returned with `Down::Free`.
-    Data { conn: Conn, buf: u32, off: u16, len: u16 },
+    Data {
+        conn: Conn,
+        buf: u32,
+        off: u16,
+        len: u16,
+    },
     /// The peer sends no more; we still may.
-    Finished { conn: Conn },
-    Closed { conn: Conn, reason: Reason },
+    Finished {
+        conn: Conn,
+    },
+    Closed {
+        conn: Conn,
+        reason: Reason,
+    },
     /// A buffer of pool B comes back: acknowledged by the peer (tcp), or sealed (tls).
-    Sent { buf: u32 },
+    Sent {
+        buf: u32,
+    },
     /// The connection has much in flight: hold back. And: go on.
-    Congested { conn: Conn },
-    Drained { conn: Conn },
+    Congested {
+        conn: Conn,
+    },
+    Drained {
+        conn: Conn,
+    },
 }
 
 /// Towards the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Down {
-    Free { buf: u32 },
+    Free {
+        buf: u32,
+    },
     /// `len` bytes from the start of a buffer of pool B.
-    Send { conn: Conn, buf: u32, len: u16 },
+    Send {
+        conn: Conn,
+        buf: u32,
+        len: u16,
+    },
     /// Close after all that was sent.
-    Finish { conn: Conn },
+    Finish {
+        conn: Conn,
+    },
     /// Close at once, forget what is queued.
-    Abort { conn: Conn },
+    Abort {
+        conn: Conn,
+    },
     /// Answer to `Closed`: the number may be used again.
-    Released { conn: Conn },
+    Released {
+        conn: Conn,
+    },
     /// Stop (go on) reading this connection: the window closes (opens).
-    Pause { conn: Conn },
-    Resume { conn: Conn },
+    Pause {
+        conn: Conn,
+    },
+    Resume {
+        conn: Conn,
+    },
 }
 
 /// Descriptors that one connection can have under way in one direction besides those that carry buffers; what the
