@@ -1,0 +1,1 @@
+//! aarch64: EL1 and EL0.

@@ -1,0 +1,1 @@
+//! x86_64: ring 0 and ring 3.
