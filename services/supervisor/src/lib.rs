@@ -1,1 +1,11 @@
+//! The supervisor: it finds the hardware, starts the tasks, seals the system, and restarts what stops.
+//!
+//! This library has the logic, over bytes and values; the system calls and raw memory are in `main.rs` and beside it.
 #![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod config;
+
+pub use config::Config;
