@@ -411,6 +411,19 @@ pub mod info {
         pub caps: &'a [NamedCap],
     }
 
+    /// Length of the document whose first page is `first`: the end of its last table.
+    pub fn document_len(first: &[u8]) -> Option<usize> {
+        let (h, _) = Header::ref_from_prefix(first).ok()?;
+        let end = |s: Span, size: usize| s.offset as usize + s.count as usize * size;
+        let tables = [
+            end(h.config, 1),
+            end(h.links, size_of::<Link>()),
+            end(h.regions, size_of::<Region>()),
+            end(h.caps, size_of::<NamedCap>()),
+        ];
+        tables.into_iter().max()
+    }
+
     impl<'a> Info<'a> {
         pub fn parse(bytes: &'a [u8]) -> Result<Self, Error> {
             let (header, _) = Header::ref_from_prefix(bytes).map_err(|_| Error::TooShort)?;
