@@ -178,7 +178,8 @@ pub struct PlatformDesc {
     pub pm_timer_port: u32,
     pub pm1a_control_port: u32,
     pub s5_sleep_type: u32,
-    pub reserved: u32,
+    /// aarch64: how PSCI is called: 1 by HVC, 2 by SMC, 0 unknown.
+    pub psci_conduit: u32,
     /// Console UART for the kernel's last words: 0 where the architecture's default is right.
     pub uart: u64,
 }
