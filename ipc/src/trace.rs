@@ -44,3 +44,16 @@ pub enum Kind {
     /// a, b: the task's own.
     Mark = 13,
 }
+
+/// First 32 bytes of each half of a core's buffer; the half's records follow. The kernel writes the halves in turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct HalfHeader {
+    /// Which use of a half this is: 1, 2, 3 …; the first half has the odd numbers. 0: never used. A reader loads it
+    /// (Acquire), copies, and loads it again: another number means that the copy is lost. A gap between the two halves'
+    /// numbers and what was read before counts the lost halves.
+    pub sequence: u64,
+    /// Records that are complete.
+    pub count: u64,
+    pub reserved: [u64; 2],
+}

@@ -5,4 +5,10 @@
 #![cfg_attr(not(test), no_std)]
 
 pub mod arch;
+pub mod audit;
+pub mod clock;
+pub mod memory;
 pub mod paging;
+pub mod sched;
+pub mod trace;
+pub mod user;

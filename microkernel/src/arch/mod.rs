@@ -27,11 +27,14 @@ pub use aarch64::Aarch64 as Arch;
 #[cfg(all(target_os = "none", target_arch = "x86_64"))]
 pub use x86_64::X86 as Arch;
 
+use core::sync::atomic::{AtomicBool, Ordering};
+
 use crate::paging::{Entry, Flags};
 use ipc::abi::{FaultKind, MsiMessage, PlatformDesc};
 
 /// Encoding of page table entries. Both architectures: 4 KiB pages, four levels of 512 entries, 48-bit addresses; level 3 is the
-/// root, level 0 holds 4 KiB leaves, level 1 may hold 2 MiB leaves. Pure, so that the host tests it.
+/// root, level 0 holds 4 KiB leaves, level 1 may hold 2 MiB leaves. Pure: implemented without `cfg`, so that the host
+/// tests it (`impl Machine` is for bare targets only).
 pub trait Format {
     /// The kernel's half of the address space hangs in the root of every task (x86) or has a root of its own (TTBR1).
     const KERNEL_SHARES_ROOT: bool;
@@ -137,6 +140,15 @@ pub unsafe trait Machine: Format {
     fn platform(desc: &PlatformDesc, window: &mut dyn DeviceWindow) -> Result<(), &'static str>;
     /// The range holds an interrupt controller (or another device of the kernel's): no task may map it.
     fn is_protected(phys: u64, len: u64) -> bool;
+    /// On the other cores, in the boot phase: sleeps as deeply as the core can until `flag` is true. May also never
+    /// return, where [`Machine::seal_announce`] makes an `Ipi` (x86).
+    fn seal_await(flag: &AtomicBool) {
+        while !flag.load(Ordering::Acquire) {
+            core::hint::spin_loop();
+        }
+    }
+    /// On the boot core, after that flag was set: ends `seal_await` on the other cores.
+    fn seal_announce(_cores: usize) {}
     /// On every core, when the boot phase has ended and page tables have become read-only: flush the whole TLB,
     /// finish the core's interrupt controller, enable its timer and IPI.
     fn sealed();
@@ -173,6 +185,15 @@ pub unsafe trait Machine: Format {
     fn flush_all();
     /// After writing entries that were invalid before (aarch64: barrier; x86: nothing).
     fn entries_written();
+
+    /// After the last write to memory that tasks will execute (text in the package, or a copy of it), through whatever
+    /// mapping, and before the first of them runs. x86: nothing, instruction fetch is coherent there.
+    ///
+    /// # Safety
+    /// The range is mapped readable.
+    unsafe fn code_written(at: *const u8, len: usize) {
+        let _ = (at, len);
+    }
 
     // ---- Tasks -----------------------------------------------------------------------------------------------------
 
