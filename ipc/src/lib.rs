@@ -11,6 +11,6 @@ pub mod manifest;
 pub mod package;
 pub mod pool;
 pub mod ring;
-#[cfg(any(test, feature = "testing"))]
+#[cfg(all(not(loom), any(test, feature = "testing")))]
 pub mod testing;
 pub mod trace;
