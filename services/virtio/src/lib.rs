@@ -3,10 +3,12 @@
 //! The device is hostile: whatever it writes is checked once, and a lie is a [`DeviceFault`], after which the driver
 //! resets the device. Without an IOMMU a device can still write to memory that it was never given; see
 //! `docs/security.md`.
-#![cfg_attr(not(test), no_std)]
+#![cfg_attr(not(any(test, feature = "testing")), no_std)]
 
 pub mod pci;
 pub mod queue;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use pci::Registers;
 pub use queue::Queue;

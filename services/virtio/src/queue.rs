@@ -19,10 +19,10 @@ pub struct Addresses {
 }
 
 /// Bytes of each part, and where it starts in the queue's memory.
-const fn available_offset(size: u16) -> usize {
+pub(crate) const fn available_offset(size: u16) -> usize {
     16 * size as usize
 }
-const fn used_offset(size: u16) -> usize {
+pub(crate) const fn used_offset(size: u16) -> usize {
     (available_offset(size) + 6 + 2 * size as usize).next_multiple_of(64)
 }
 
@@ -72,35 +72,24 @@ pub struct Queue<'m> {
 }
 
 impl<'m> Queue<'m> {
-    /// Zeroes the memory and lays the queue out in it; the device must be in reset.
+    /// Lays a queue out in the memory; [`Queue::reset`] makes it ready.
     ///
     /// # Safety
     /// `base` points to [`bytes`]`(size)` bytes, aligned to 64, mapped writable for `'m`, which nothing in this address space
     /// uses while the queue lives; `phys` is its physical address.
-    pub unsafe fn new(
-        base: *mut u8,
-        phys: u64,
-        event_index: bool,
-        slots: &'m mut [Slot],
-        free: &'m mut [u16],
-    ) -> Self {
+    pub unsafe fn new(base: *mut u8, phys: u64, slots: &'m mut [Slot], free: &'m mut [u16]) -> Self {
         let size = slots.len() as u16;
         assert!(slots.len() == free.len() && slots.len() <= MAX_SIZE as usize && size.is_power_of_two());
-        slots.fill(Slot::default());
-        for (slot, i) in free.iter_mut().zip((0..size).rev()) {
-            *slot = i;
-        }
         let (n, half) = (size as usize, size as usize * 2);
         let (available, used) = (available_offset(size), used_offset(size));
         // SAFETY: the caller gives `bytes(size)` bytes, and these parts are disjoint, in bounds and aligned; every field is
         // an atomic, which allows that the device writes, and valid for any bits.
         unsafe {
-            base.write_bytes(0, bytes(size));
             let at16 = |offset: usize| &*base.add(offset).cast::<AtomicU16>();
             Queue {
                 size,
                 phys,
-                event_index,
+                event_index: false,
                 descriptors: core::slice::from_raw_parts(base.cast(), n),
                 available_flags: at16(available),
                 available_index: at16(available + 2),
@@ -112,13 +101,37 @@ impl<'m> Queue<'m> {
                 available_event: at16(used + 4 + 8 * n),
                 slots,
                 free,
-                free_count: size,
+                free_count: 0,
                 added: 0,
                 published: 0,
                 taken: 0,
                 shown: 0,
             }
         }
+    }
+
+    /// Empty and zeroed; the device must be in reset. `event_index`: whether that feature was negotiated.
+    pub fn reset(&mut self, event_index: bool) {
+        self.event_index = event_index;
+        self.descriptors.iter().flatten().for_each(|word| word.store(0, Relaxed));
+        self.used_ring.iter().flatten().for_each(|word| word.store(0, Relaxed));
+        self.available_ring.iter().for_each(|entry| entry.store(0, Relaxed));
+        for word in [
+            self.available_flags,
+            self.available_index,
+            self.used_event,
+            self.used_flags,
+            self.used_index,
+            self.available_event,
+        ] {
+            word.store(0, Relaxed);
+        }
+        self.slots.fill(Slot::default());
+        for (slot, i) in self.free.iter_mut().zip((0..self.size).rev()) {
+            *slot = i;
+        }
+        self.free_count = self.size;
+        (self.added, self.published, self.taken, self.shown) = (0, 0, 0, 0);
     }
 
     pub fn addresses(&self) -> Addresses {

@@ -1,54 +1,6 @@
 use super::*;
+use crate::testing::queue;
 use proptest::prelude::*;
-
-/// A device over the same memory.
-struct Device {
-    base: *mut u8,
-    size: u16,
-    seen: u16,
-    used: u16,
-}
-
-impl Device {
-    fn at16(&self, offset: usize) -> &AtomicU16 {
-        // SAFETY: the tests' offsets lie in the queue's memory; everything there is atomic.
-        unsafe { &*self.base.add(offset).cast() }
-    }
-    fn at32(&self, offset: usize) -> &AtomicU32 {
-        // SAFETY: as above.
-        unsafe { &*self.base.add(offset).cast() }
-    }
-    /// Next available descriptor: number, address, length.
-    fn next(&mut self) -> Option<(u16, u64, u32)> {
-        if self.at16(available_offset(self.size) + 2).load(Acquire) == self.seen {
-            return None;
-        }
-        let entry = (self.seen % self.size) as usize;
-        self.seen = self.seen.wrapping_add(1);
-        let id = self.at16(available_offset(self.size) + 4 + 2 * entry).load(Relaxed);
-        let word = |i: usize| self.at32(16 * id as usize + 4 * i).load(Relaxed);
-        Some((id, word(0) as u64 | (word(1) as u64) << 32, word(2)))
-    }
-    fn use_one(&mut self, id: u32, written: u32) {
-        let entry = used_offset(self.size) + 4 + 8 * (self.used % self.size) as usize;
-        self.at32(entry).store(id, Relaxed);
-        self.at32(entry + 4).store(written, Relaxed);
-        self.used = self.used.wrapping_add(1);
-        self.at16(used_offset(self.size) + 2).store(self.used, Release);
-    }
-    fn interrupt_wish(&self) -> u16 {
-        self.at16(available_offset(self.size) + 4 + 2 * self.size as usize).load(Relaxed)
-    }
-}
-
-fn queue(size: u16, event_index: bool) -> (Queue<'static>, Device) {
-    let memory = vec![[0u64; 8]; bytes(size) / 64 + 1].leak().as_mut_ptr().cast::<u8>();
-    let base = memory.wrapping_add(memory.align_offset(64));
-    let (slots, free) = (vec![Slot::default(); size as usize].leak(), vec![0; size as usize].leak());
-    // SAFETY: leaked memory of that size, used by this queue and (through atomics) the device model.
-    let queue = unsafe { Queue::new(base, 0x1000, event_index, slots, free) };
-    (queue, Device { base, size, seen: 0, used: 0 })
-}
 
 #[test]
 fn buffers_go_round() {
@@ -58,7 +10,7 @@ fn buffers_go_round() {
         assert!(q.publish(), "the device's event index stays at 0 only by its own doing: it asks for each");
         let (id, address, len) = d.next().expect("published");
         assert_eq!((address, len), (0x8000 + round as u64, 100));
-        d.at16(used_offset(4) + 4 + 8 * 4).store(d.seen, Relaxed);
+        d.ask_notification(d.seen);
         d.use_one(id as u32, 60);
         assert_eq!(q.take(), Ok(Some((round, 60))));
         assert_eq!(q.take(), Ok(None));
