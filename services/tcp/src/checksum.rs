@@ -1,0 +1,87 @@
+//! The Internet checksum (RFC 1071).
+
+/// A ones' complement sum in the machine's byte order, not yet folded. The order doesn't matter to the result as long as
+/// it is written back in the same order.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sum(u64);
+
+impl Sum {
+    /// Adds bytes that start at an even position. Up to 2^32 words fit.
+    pub fn bytes(self, bytes: &[u8]) -> Self {
+        let mut sum = self.0;
+        let (words, rest) = bytes.as_chunks::<4>();
+        for word in words {
+            sum += u32::from_ne_bytes(*word) as u64;
+        }
+        let mut last = [0; 4];
+        last[..rest.len()].copy_from_slice(rest);
+        Sum(sum + u32::from_ne_bytes(last) as u64)
+    }
+
+    /// Adds a 32-bit number in network order.
+    pub fn word(self, word: u32) -> Self {
+        Sum(self.0 + word.to_be() as u64)
+    }
+
+    /// The pseudo header of TCP and UDP (RFC 9293 3.1).
+    pub fn pseudo(source: u32, destination: u32, protocol: u8, len: usize) -> Self {
+        Sum(0).word(source).word(destination).word((protocol as u32) << 16 | len as u32 & 0xffff)
+    }
+
+    fn fold(self) -> u16 {
+        let mut sum = self.0;
+        while sum >> 16 != 0 {
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+        sum as u16
+    }
+
+    /// The bytes of the checksum field.
+    pub fn finish(self) -> [u8; 2] {
+        (!self.fold()).to_ne_bytes()
+    }
+
+    /// True when the sum was taken over data with a right checksum in it.
+    pub fn is_valid(self) -> bool {
+        self.fold() == 0xffff
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The example of RFC 1071 section 3.
+    #[test]
+    fn rfc1071_example() {
+        let data = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
+        assert_eq!(Sum::default().bytes(&data).finish(), [!0xdd, !0xf2]);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn agrees_with_the_definition(data: Vec<u8>) {
+            let ours = u16::from_be_bytes(Sum::default().bytes(&data).finish());
+            let mut sum = 0u32;
+            for pair in data.chunks(2) {
+                sum += u16::from_be_bytes([pair[0], *pair.get(1).unwrap_or(&0)]) as u32;
+            }
+            while sum >> 16 != 0 {
+                sum = (sum & 0xffff) + (sum >> 16);
+            }
+            proptest::prop_assert_eq!(ours, !(sum as u16));
+        }
+
+        #[test]
+        fn a_flipped_bit_is_found(mut data in proptest::collection::vec(0u8.., 2..200), at: usize, bit in 0..8) {
+            data.truncate(data.len() & !1);
+            data[..2].fill(0);
+            let sum = Sum::default().bytes(&data).finish();
+            data[..2].copy_from_slice(&sum);
+            proptest::prop_assert!(Sum::default().bytes(&data).is_valid());
+            let at = at % data.len();
+            data[at] ^= 1 << bit;
+            proptest::prop_assert!(!Sum::default().bytes(&data).is_valid());
+        }
+    }
+}
