@@ -6,6 +6,14 @@
 
 extern crate alloc;
 
+pub mod acpi;
 pub mod config;
+pub mod dtb;
+pub mod entropy;
+pub mod function;
+pub mod pci;
+pub mod platform;
+pub mod policy;
+pub mod report;
 
 pub use config::Config;
