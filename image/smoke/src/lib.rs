@@ -1,0 +1,25 @@
+//! Whole images under QEMU, and what talks to them.
+//!
+//! A test starts a [`Machine`] (through `urmqtt run`, as a user would), waits for lines on its serial port, and connects with
+//! Mosquitto's clients or with [`client::Client`] where bytes matter.
+
+pub mod client;
+pub mod machine;
+pub mod mosquitto;
+pub mod tools;
+
+pub use client::{Client, Credentials};
+pub use machine::{Machine, Options};
+
+/// Makes a test for each architecture out of `fn body(arch: &'static str) -> anyhow::Result<()>`.
+#[macro_export]
+macro_rules! on_both {
+    ($($body:ident),* $(,)?) => {
+        mod x86_64 {
+            $(#[test] fn $body() -> anyhow::Result<()> { super::$body("x86_64") })*
+        }
+        mod aarch64 {
+            $(#[test] fn $body() -> anyhow::Result<()> { super::$body("aarch64") })*
+        }
+    };
+}
