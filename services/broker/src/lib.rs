@@ -9,7 +9,7 @@
 #![forbid(unsafe_code)]
 
 extern crate alloc;
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 extern crate std;
 
 pub mod acl;
@@ -30,6 +30,8 @@ mod slab;
 mod stats;
 mod subscribe;
 mod sys;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod topic;
 mod tree;
 mod wheel;

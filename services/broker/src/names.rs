@@ -94,6 +94,7 @@ impl Names {
         &mut self.entries[owner.0].retained
     }
 
+    #[cfg(test)]
     pub fn len(&self) -> usize {
         self.entries.len()
     }

@@ -107,6 +107,7 @@ impl Tree {
         self.subscriptions.len()
     }
 
+    #[cfg(test)]
     pub fn nodes(&self) -> usize {
         self.nodes.len()
     }
