@@ -4,6 +4,7 @@
 //! Mosquitto's clients or with [`client::Client`] where bytes matter.
 
 pub mod client;
+pub mod counter;
 pub mod machine;
 pub mod mosquitto;
 pub mod tools;
