@@ -218,7 +218,9 @@ pub struct Clock {
     pub base_ticks: u64,
     pub mult: u64,
     pub shift: u32,
-    pub reserved: u32,
+    /// What user mode may not read itself. aarch64: the low half of ID_AA64ISAR0_EL1 (cryptographic instructions), 0 where unknown.
+    /// x86_64: 0, CPUID is there for everybody.
+    pub isa: u32,
     pub ticks_per_second: u64,
     /// Nanoseconds since 1970 at `base_ticks`, from the firmware; 0 when unknown.
     pub wall_base_ns: u64,

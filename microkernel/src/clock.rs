@@ -14,7 +14,7 @@ pub fn scale(hz: u64, base_ticks: u64, wall_seconds: u64) -> Clock {
         base_ticks,
         mult: (((NS as u128) << SHIFT) / hz as u128) as u64,
         shift: SHIFT,
-        reserved: 0,
+        isa: 0,
         ticks_per_second: hz,
         wall_base_ns: wall_seconds.saturating_mul(NS),
     }

@@ -20,7 +20,7 @@ pub use ipc::link::console::Level;
 pub use random::fill as fill_random;
 pub use sys::{exit_clean, irq_ack, signal, sys_ctl, task_ctl, task_read, wait};
 pub use task::{Bell, Link, Region, Task};
-pub use time::{now_ns, ticks_from_ns, ticks_now, wall_seconds};
+pub use time::{isa, now_ns, ticks_from_ns, ticks_now, wall_seconds};
 
 #[doc(hidden)]
 pub use entry::start;

@@ -51,3 +51,8 @@ pub fn wall_seconds() -> u64 {
         base => (base + now_ns()) / 1_000_000_000,
     }
 }
+
+/// [`Clock::isa`].
+pub fn isa() -> u32 {
+    clock().isa
+}
