@@ -108,6 +108,7 @@ impl Supervisor<'_> {
                 child.start_at = None;
                 write_boot_page(self.task, child.name, &self.seeds.next(), None);
                 start(self.task, child.name);
+                rt::log!(Info, "{}: restarted", child.name);
             }
         }
     }
