@@ -3,7 +3,7 @@
 //! A device is confined to the configured patterns, in which a level `{id}` stands for its own identifier. An operator may do
 //! everything but publish to the server's own topics (`$…`).
 
-use crate::topic;
+use crate::topic::{self, Topic};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -19,7 +19,7 @@ pub enum Role {
 /// A level of a pattern.
 #[derive(Debug)]
 enum Level {
-    Literal(Box<str>),
+    Literal(Box<[u8]>),
     /// `{id}`: the client's identifier.
     Id,
     /// `+`: any one level.
@@ -46,13 +46,13 @@ pub fn is_pattern(pattern: &str) -> bool {
 }
 
 fn compile(pattern: &String) -> Box<[Level]> {
-    let level = |level: &str| match level {
-        "{id}" => Level::Id,
-        "+" => Level::Any,
-        "#" => Level::Rest,
+    let level = |level: &[u8]| match level {
+        b"{id}" => Level::Id,
+        b"+" => Level::Any,
+        b"#" => Level::Rest,
         literal => Level::Literal(literal.into()),
     };
-    pattern.split('/').map(level).collect()
+    topic::levels(pattern).map(level).collect()
 }
 
 impl Acl {
@@ -65,30 +65,30 @@ impl Acl {
     }
 
     /// `name`: a valid topic name.
-    pub fn may_publish(&self, role: Role, id: &str, name: &str) -> bool {
+    pub fn may_publish(&self, role: Role, id: &str, name: &Topic) -> bool {
         let free = role == Role::Operator || self.publish.iter().any(|p| covers(p, id, name));
-        free && !topic::is_reserved(name)
+        free && !topic::is_reserved(name.text())
     }
 
     /// `filter`: a valid filter. Allowed when a pattern covers everything that the filter can match.
-    pub fn may_subscribe(&self, role: Role, id: &str, filter: &str) -> bool {
+    pub fn may_subscribe(&self, role: Role, id: &str, filter: &Topic) -> bool {
         role == Role::Operator || self.subscribe.iter().any(|p| covers(p, id, filter))
     }
 }
 
 /// Whether every name that `filter` matches is matched by `pattern`. A name is a filter that matches itself.
-fn covers(pattern: &[Level], id: &str, filter: &str) -> bool {
+fn covers(pattern: &[Level], id: &str, filter: &Topic) -> bool {
     // A wildcard in a pattern's first level doesn't reach the server's own topics.
-    if matches!(pattern.first(), Some(Level::Any | Level::Rest)) && topic::is_reserved(filter) {
+    if matches!(pattern.first(), Some(Level::Any | Level::Rest)) && topic::is_reserved(filter.text()) {
         return false;
     }
-    let mut levels = filter.split('/');
+    let mut levels = filter.levels();
     for part in pattern {
         let fits = match (part, levels.next()) {
             (Level::Rest, _) => return true,
-            (_, None | Some("#")) => false,
+            (_, None | Some(b"#")) => false,
             (Level::Any, Some(_)) => true,
-            (Level::Id, Some(level)) => level == id,
+            (Level::Id, Some(level)) => level == id.as_bytes(),
             (Level::Literal(text), Some(level)) => **text == *level,
         };
         if !fits {
@@ -106,6 +106,10 @@ mod tests {
     use alloc::vec;
     use proptest::prelude::*;
 
+    fn split(text: &str) -> Topic<'_> {
+        Topic::split(text, 64).unwrap()
+    }
+
     fn default_acl() -> Acl {
         let own = ["devices/{id}/#".to_string()];
         Acl::new(&own, &own)
@@ -114,8 +118,9 @@ mod tests {
     #[test]
     fn a_device_stays_under_its_own_name() {
         let acl = default_acl();
-        let may =
-            |t: &str| (acl.may_publish(Role::Device, "d1", t), acl.may_subscribe(Role::Device, "d1", t));
+        let may = |t: &str| {
+            (acl.may_publish(Role::Device, "d1", &split(t)), acl.may_subscribe(Role::Device, "d1", &split(t)))
+        };
         for t in ["devices/d1/a", "devices/d1/", "devices/d1", "devices/d1/../x"] {
             assert_eq!(may(t), (true, true), "{t}");
         }
@@ -132,18 +137,18 @@ mod tests {
             assert_eq!(may(t), (false, false), "{t}");
         }
         for f in ["#", "+/d1/#", "devices/+/#", "devices/#", "devices/+/t/#", "+/+", "$SYS/#"] {
-            assert!(!acl.may_subscribe(Role::Device, "d1", f), "{f}");
+            assert!(!acl.may_subscribe(Role::Device, "d1", &split(f)), "{f}");
         }
-        assert!(acl.may_subscribe(Role::Device, "d1", "devices/d1/#"));
-        assert!(acl.may_subscribe(Role::Device, "d1", "devices/d1/+/x"));
+        assert!(acl.may_subscribe(Role::Device, "d1", &split("devices/d1/#")));
+        assert!(acl.may_subscribe(Role::Device, "d1", &split("devices/d1/+/x")));
     }
 
     #[test]
     fn an_operator_reads_everything_and_writes_no_reserved_topic() {
         let acl = default_acl();
-        assert!(acl.may_subscribe(Role::Operator, "op", "$SYS/#"));
-        assert!(acl.may_publish(Role::Operator, "op", "devices/d1/cmd"));
-        assert!(!acl.may_publish(Role::Operator, "op", "$SYS/broker/version"));
+        assert!(acl.may_subscribe(Role::Operator, "op", &split("$SYS/#")));
+        assert!(acl.may_publish(Role::Operator, "op", &split("devices/d1/cmd")));
+        assert!(!acl.may_publish(Role::Operator, "op", &split("$SYS/broker/version")));
     }
 
     #[test]
@@ -180,7 +185,7 @@ mod tests {
             let (pattern, filter, name) = (close(pattern, open[0]), close(filter, open[1]), name.join("/"));
             prop_assume!(is_pattern(&pattern) && topic::is_filter(&filter) && topic::is_name(&name));
             let acl = Acl::new(&[], &vec![pattern.clone()]);
-            if acl.may_subscribe(Role::Device, "d1", &filter) && topic::matches(&filter, &name) {
+            if acl.may_subscribe(Role::Device, "d1", &split(&filter)) && topic::matches(&filter, &name) {
                 let own = pattern.replace("{id}", "d1");
                 prop_assert!(topic::matches(&own, &name), "{}", format!("{own} {filter} {name}"));
             }

@@ -28,8 +28,7 @@ impl Service {
             );
         }
         if let Some(will) = connect.will {
-            self.topic_within_bounds(will.topic)?;
-            if !self.acl.may_publish(role, id, will.topic) {
+            if !self.acl.may_publish(role, id, &self.split(will.topic)?) {
                 return self.refuse(link, c, Code::NotAuthorized, "will to a forbidden topic");
             }
         }

@@ -28,6 +28,12 @@ struct Entry {
     retained: u32,
 }
 
+fn hash(hasher: &FixedState, text: &[u8]) -> u64 {
+    let mut hasher = hasher.build_hasher();
+    hasher.write(text);
+    hasher.finish()
+}
+
 pub struct Names {
     entries: Slab<Entry>,
     index: HashTable<u32>,
@@ -40,19 +46,18 @@ impl Names {
         Names { entries: Slab::new(), index: HashTable::new(), hasher: FixedState::with_seed(seed) }
     }
 
-    pub fn hash(&self, text: &str) -> u64 {
-        let mut hasher = self.hasher.build_hasher();
-        hasher.write(text.as_bytes());
-        hasher.finish()
+    pub fn hash(&self, text: &[u8]) -> u64 {
+        hash(&self.hasher, text)
     }
 
+    /// `name` is one that was interned and not released, not [`Name::NONE`].
     pub fn text(&self, name: Name) -> &str {
-        self.entries.get(name.0).map_or("", |e| &e.text)
+        &self.entries[name.0].text
     }
 
     pub fn find(&self, text: &str) -> Option<Name> {
         let entries = &self.entries;
-        self.index.find(self.hash(text), |&n| *entries[n].text == *text).map(|&n| Name(n))
+        self.index.find(self.hash(text.as_bytes()), |&n| *entries[n].text == *text).map(|&n| Name(n))
     }
 
     /// The string's number, with one more reference to it.
@@ -63,12 +68,9 @@ impl Names {
         }
         let number = self.entries.insert(Entry { text: text.into(), references: 1, retained: 0 });
         let (entries, hasher) = (&self.entries, &self.hasher);
-        let hash = |&n: &u32| {
-            let mut h = hasher.build_hasher();
-            h.write(entries[n].text.as_bytes());
-            h.finish()
-        };
-        self.index.insert_unique(hash(&number), number, hash);
+        self.index.insert_unique(hash(hasher, text.as_bytes()), number, |&n| {
+            hash(hasher, entries[n].text.as_bytes())
+        });
         Name(number)
     }
 
@@ -83,7 +85,7 @@ impl Names {
         if entry.references > 0 {
             return;
         }
-        let hash = self.hash(self.text(name));
+        let hash = self.hash(self.text(name).as_bytes());
         if let Ok(found) = self.index.find_entry(hash, |&n| n == name.0) {
             found.remove();
         }

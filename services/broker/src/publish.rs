@@ -7,6 +7,7 @@ use crate::names::Name;
 use crate::service::{Link, Service};
 use crate::session::{Awaits, Queued, Sent};
 use crate::slab::NONE;
+use crate::topic::{MAX_LEVELS, Topic};
 use crate::tree::Receiver;
 use crate::wheel::TICK_MS;
 use alloc::vec::Vec;
@@ -22,11 +23,11 @@ pub(crate) struct Routed<'a> {
 impl Service {
     pub(crate) fn publish(&mut self, link: &mut Link, c: u32, publish: Publish) -> Result<(), Why> {
         self.stats.received += 1;
-        self.topic_within_bounds(publish.topic)?;
+        let topic = self.split(publish.topic)?;
         let session = self.conns[c].session;
-        let Publish { topic, prefixed_topic, payload, qos, retain, id, .. } = publish;
+        let Publish { prefixed_topic, payload, qos, retain, id, .. } = publish;
         let (role, name) = (self.conns[c].role, self.sessions[session].name);
-        if !self.acl.may_publish(role, self.names.text(name), topic) {
+        if !self.acl.may_publish(role, self.names.text(name), &topic) {
             return Err("PUBLISH to a forbidden topic");
         }
         if qos == Qos::ExactlyOnce && !self.is_first(session, id)? {
@@ -34,7 +35,7 @@ impl Service {
             return Ok(());
         }
         let message = Routed { view: View { prefixed_topic, payload }, qos, retain };
-        self.route(link, topic, message, name, c)?;
+        self.route(link, &topic, message, name, c)?;
         match qos {
             Qos::AtMostOnce => {}
             Qos::AtLeastOnce => self.reply(link, c, &codec::ack(Ack::PubAck, id)),
@@ -58,21 +59,19 @@ impl Service {
         Ok(true)
     }
 
-    pub(crate) fn topic_within_bounds(&self, topic: &str) -> Result<(), Why> {
-        let slashes = || topic.bytes().filter(|&b| b == b'/').count();
+    /// Refuses a topic beyond the configured bounds.
+    pub(crate) fn split<'a>(&self, topic: &'a str) -> Result<Topic<'a>, Why> {
         if topic.len() > self.config.topic_bytes as usize {
             return Err("topic too long");
         }
-        if slashes() >= self.config.topic_levels as usize {
-            return Err("topic with too many levels");
-        }
-        Ok(())
+        Topic::split(topic, self.config.topic_levels as usize).ok_or("topic with too many levels")
     }
 
     pub(crate) fn route_letter(&mut self, link: &mut Link, letter: Letter) {
         let Letter { message, owner, qos, retain } = letter;
         let routed = Routed { view: message.view(), qos, retain };
-        if self.route(link, routed.view.topic(), routed, owner, NONE).is_err() {
+        let topic = Topic::split(routed.view.topic(), MAX_LEVELS);
+        if topic.is_none_or(|topic| self.route(link, &topic, routed, owner, NONE).is_err()) {
             self.stats.dropped += 1;
         }
         if owner != Name::NONE {
@@ -85,12 +84,12 @@ impl Service {
     fn route(
         &mut self,
         link: &mut Link,
-        topic: &str,
+        topic: &Topic,
         message: Routed,
         owner: Name,
         from: u32,
     ) -> Result<(), Why> {
-        let mut stored = if message.retain { self.retain(topic, message, owner)? } else { None };
+        let mut stored = if message.retain { self.retain(topic.text(), message, owner)? } else { None };
         let live = Routed { retain: false, ..message };
         let mut receivers = core::mem::take(&mut self.receivers);
         self.tree.receivers(&self.names, topic, &mut receivers);

@@ -11,7 +11,7 @@ const CHUNK: usize = 64;
 
 /// An entry that isn't in use holds `T::default()`.
 pub struct Slab<T> {
-    chunks: Vec<Box<[T]>>,
+    chunks: Vec<Box<[T; CHUNK]>>,
     free: Vec<u32>,
     /// Numbers below this were given out at least once.
     used: u32,
@@ -45,7 +45,7 @@ impl<T: Default> Slab<T> {
     /// Makes entry `number` exist (as default), for tables whose numbers come from elsewhere.
     pub fn reach(&mut self, number: u32) {
         while self.chunks.len() <= number as usize / CHUNK {
-            self.chunks.push((0..CHUNK).map(|_| T::default()).collect());
+            self.chunks.push(Box::new(core::array::from_fn(|_| T::default())));
         }
     }
 

@@ -37,12 +37,10 @@ impl Service {
     /// False: not granted.
     fn add(&mut self, c: u32, filter: &str, qos: Qos) -> bool {
         let number = self.conns[c].session;
-        let session = &mut self.sessions[number];
+        let session = &self.sessions[number];
         let id = self.names.text(session.name);
-        let well_formed = topic::is_filter(filter)
-            && filter.len() <= self.config.topic_bytes as usize
-            && filter.split('/').count() <= self.config.topic_levels as usize;
-        if !well_formed || !self.acl.may_subscribe(session.role, id, filter) {
+        let Ok(split) = self.split(filter) else { return false };
+        if !topic::is_filter(filter) || !self.acl.may_subscribe(session.role, id, &split) {
             return false;
         }
         let full = session.subscribed >= self.config.subscriptions_per_session
@@ -50,6 +48,7 @@ impl Service {
         if full && !self.tree.has(&self.names, filter, session.subscriptions) {
             return false;
         }
+        let session = &mut self.sessions[number];
         if self.tree.subscribe(&mut self.names, filter, number, &mut session.subscriptions, qos) {
             session.subscribed += 1;
         }

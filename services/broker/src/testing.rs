@@ -69,9 +69,13 @@ impl Bench {
             pools,
             generation: 0,
         };
-        bench.run();
-        assert!(bench.link.is_up() && bench.tls.is_up());
+        bench.come_up();
         bench
+    }
+
+    fn come_up(&mut self) {
+        (0..4).for_each(|_| self.run());
+        assert!(self.link.is_up() && self.tls.is_up());
     }
 
     /// tls dies and comes back: its half is zeroed, its epoch moves on, every connection is gone.
@@ -88,9 +92,7 @@ impl Bench {
         );
         self.peers.clear();
         self.waiting.clear();
-        self.run();
-        self.run();
-        assert!(self.link.is_up() && self.tls.is_up());
+        self.come_up();
     }
 
     /// A new connection of a certificate with this name in slot `slot`.

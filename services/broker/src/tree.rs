@@ -7,7 +7,7 @@
 use crate::codec::Qos;
 use crate::names::{Name, Names};
 use crate::slab::{NONE, Slab};
-use crate::topic;
+use crate::topic::{self, Topic};
 use alloc::vec::Vec;
 use hashbrown::HashTable;
 
@@ -80,8 +80,8 @@ pub struct Tree {
     nodes: Slab<Node>,
     edges: HashTable<u32>,
     subscriptions: Slab<Subscription>,
-    /// Nodes to look at, kept between calls for its memory.
-    frontier: Vec<u32>,
+    /// Nodes to look at, in this level and the next; kept between calls for their memory.
+    frontier: (Vec<u32>, Vec<u32>),
 }
 
 /// A receiver of a message: session, and the QoS that it subscribed with.
@@ -91,7 +91,7 @@ pub struct Receiver {
     pub qos: Qos,
 }
 
-fn edge_hash(names: &Names, parent: u32, level: &str) -> u64 {
+fn edge_hash(names: &Names, parent: u32, level: &[u8]) -> u64 {
     names.hash(level) ^ (parent as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
@@ -99,7 +99,7 @@ impl Tree {
     pub fn new() -> Self {
         let mut nodes = Slab::new();
         nodes.insert(Node::default());
-        Tree { nodes, edges: HashTable::new(), subscriptions: Slab::new(), frontier: Vec::new() }
+        Tree { nodes, edges: HashTable::new(), subscriptions: Slab::new(), frontier: Default::default() }
     }
 
     /// Subscriptions of all sessions.
@@ -112,14 +112,17 @@ impl Tree {
         self.nodes.len()
     }
 
-    fn find_child(&self, names: &Names, parent: u32, level: &str) -> u32 {
+    fn find_child(&self, names: &Names, parent: u32, level: &[u8]) -> u32 {
         let nodes = &self.nodes;
-        let same = |&n: &u32| nodes[n].parent == parent && names.text(nodes[n].level) == level;
+        let same = |&n: &u32| {
+            let node = &nodes[n];
+            node.parent == parent && names.text(node.level).as_bytes() == level
+        };
         self.edges.find(edge_hash(names, parent, level), same).copied().unwrap_or(NONE)
     }
 
     fn make_child(&mut self, names: &mut Names, parent: u32, level: &str) -> u32 {
-        let found = self.find_child(names, parent, level);
+        let found = self.find_child(names, parent, level.as_bytes());
         if found != NONE {
             return found;
         }
@@ -133,7 +136,7 @@ impl Tree {
             self.nodes[parent].plus = node;
         }
         let (nodes, names) = (&self.nodes, &*names);
-        let hash = |&n: &u32| edge_hash(names, nodes[n].parent, names.text(nodes[n].level));
+        let hash = |&n: &u32| edge_hash(names, nodes[n].parent, names.text(nodes[n].level).as_bytes());
         self.edges.insert_unique(hash(&node), node, hash);
         node
     }
@@ -144,7 +147,7 @@ impl Tree {
 
     fn find_path(&self, names: &Names, path: &str) -> u32 {
         let mut node = ROOT;
-        for level in path.split('/') {
+        for level in topic::levels(path) {
             node = self.find_child(names, node, level);
             if node == NONE {
                 break;
@@ -161,7 +164,7 @@ impl Tree {
                 return;
             }
             let (parent, next, prev, level) = (n.parent, n.next, n.prev, n.level);
-            let hash = edge_hash(names, parent, names.text(level));
+            let hash = edge_hash(names, parent, names.text(level).as_bytes());
             if let Ok(edge) = self.edges.find_entry(hash, |&n| n == node) {
                 edge.remove();
             }
@@ -283,35 +286,29 @@ impl Tree {
     }
 
     /// Who receives a message to `name`, each session once, with the highest QoS of its matching subscriptions.
-    pub fn receivers(&mut self, names: &Names, name: &str, out: &mut Vec<Receiver>) {
+    pub fn receivers(&mut self, names: &Names, name: &Topic, out: &mut Vec<Receiver>) {
         out.clear();
-        let mut frontier = core::mem::take(&mut self.frontier);
-        frontier.clear();
+        let (mut frontier, mut next) = core::mem::take(&mut self.frontier);
         frontier.push(ROOT);
         let mut lists = 0;
-        for (depth, level) in name.split('/').enumerate() {
-            let wildcards = depth > 0 || !topic::is_reserved(name);
-            for at in 0..frontier.len() {
-                let node = frontier[at];
-                let (plus, below) = (self.nodes[node].plus, self.nodes[node].below);
+        for (depth, level) in name.levels().enumerate() {
+            let wildcards = depth > 0 || !topic::is_reserved(name.text());
+            for node in frontier.drain(..) {
+                let Node { plus, below, .. } = self.nodes[node];
                 if wildcards {
                     lists += self.collect(below, out);
-                    if plus != NONE {
-                        frontier.push(plus);
-                    }
+                    next.extend(Some(plus).filter(|&n| n != NONE));
                 }
-                frontier[at] = self.find_child(names, node, level);
+                next.extend(Some(self.find_child(names, node, level)).filter(|&n| n != NONE));
             }
-            frontier.retain(|&n| n != NONE);
-            if frontier.is_empty() {
-                break;
-            }
+            core::mem::swap(&mut frontier, &mut next);
         }
-        for &node in &frontier {
-            lists += self.collect(self.nodes[node].exact, out);
-            lists += self.collect(self.nodes[node].below, out);
+        for node in frontier.drain(..) {
+            let Node { exact, below, .. } = self.nodes[node];
+            lists += self.collect(exact, out);
+            lists += self.collect(below, out);
         }
-        self.frontier = frontier;
+        self.frontier = (frontier, next);
         if lists > 1 {
             // Ascending by session, then QoS: the last of each session is its highest.
             out.sort_unstable();
@@ -369,18 +366,18 @@ impl Tree {
 
     /// Numbers of the retained messages that a valid filter matches.
     pub fn matching(&self, names: &Names, filter: &str, out: &mut Vec<u32>) {
-        let levels: Vec<&str> = filter.split('/').collect();
+        let levels: Vec<&[u8]> = topic::levels(filter).collect();
         self.walk(names, ROOT, &levels, out);
     }
 
-    fn walk(&self, names: &Names, node: u32, levels: &[&str], out: &mut Vec<u32>) {
+    fn walk(&self, names: &Names, node: u32, levels: &[&[u8]], out: &mut Vec<u32>) {
         if self.nodes[node].stored == 0 {
             return;
         }
         match levels {
             [] => out.extend(Some(self.nodes[node].retained).filter(|&r| r != NONE)),
-            ["#", ..] => self.all_below(names, node, out),
-            ["+", rest @ ..] => self.each_child(names, node, |child| self.walk(names, child, rest, out)),
+            [b"#", ..] => self.all_below(names, node, out),
+            [b"+", rest @ ..] => self.each_child(names, node, |child| self.walk(names, child, rest, out)),
             [level, rest @ ..] => {
                 let child = self.find_child(names, node, level);
                 if child != NONE {
@@ -496,7 +493,7 @@ mod tests {
                     }
                     Step::Publish(n) => {
                         let mut got = Vec::new();
-                        tree.receivers(&names, &n, &mut got);
+                        tree.receivers(&names, &Topic::split(&n, 64).unwrap(), &mut got);
                         got.sort();
                         let mut want: BTreeMap<u32, u8> = BTreeMap::new();
                         for ((s, f), q) in &model {

@@ -184,10 +184,7 @@ fn publish(first: u8, mut r: Reader<'_>) -> Result<Publish<'_>, Malformed> {
     if dup && qos == Qos::AtMostOnce {
         return Err(Malformed("PUBLISH of QoS 0 with DUP"));
     }
-    let (topic, prefixed_topic) = r.prefixed_string()?;
-    if !topic::is_name(topic) {
-        return Err(Malformed("topic name empty or with a wildcard"));
-    }
+    let (topic, prefixed_topic) = r.topic_name()?;
     let id = if qos == Qos::AtMostOnce { 0 } else { r.identifier()? };
     Ok(Publish { dup, qos, retain: first & 1 != 0, topic, prefixed_topic, id, payload: r.0 })
 }
@@ -217,10 +214,7 @@ fn connect<'a>(r: &mut Reader<'a>) -> Result<Packet<'a>, Malformed> {
     let keep_alive = r.u16()?;
     let client_id = r.string()?;
     let will = if has_will {
-        let ((topic, prefixed_topic), payload) = (r.prefixed_string()?, r.binary()?);
-        if !topic::is_name(topic) {
-            return Err(Malformed("will topic empty or with a wildcard"));
-        }
+        let ((topic, prefixed_topic), payload) = (r.topic_name()?, r.binary()?);
         Some(Will { topic, prefixed_topic, payload, qos: will_qos, retain: flag(5) })
     } else {
         None
@@ -266,18 +260,24 @@ impl<'a> Reader<'a> {
 
     /// Section 1.5.3: well-formed UTF-8 without U+0000.
     fn string(&mut self) -> Result<&'a str, Malformed> {
-        let bytes = self.binary()?;
-        let text = core::str::from_utf8(bytes).map_err(|_| Malformed("ill-formed UTF-8"))?;
-        if bytes.contains(&0) {
+        let text = self.utf8()?;
+        if text.as_bytes().contains(&0) {
             return Err(Malformed("U+0000 in a string"));
         }
         Ok(text)
     }
 
-    /// The string, and the string with its two bytes of length.
-    fn prefixed_string(&mut self) -> Result<(&'a str, &'a [u8]), Malformed> {
+    fn utf8(&mut self) -> Result<&'a str, Malformed> {
+        core::str::from_utf8(self.binary()?).map_err(|_| Malformed("ill-formed UTF-8"))
+    }
+
+    /// A topic name to publish to, and the same with its two bytes of length.
+    fn topic_name(&mut self) -> Result<(&'a str, &'a [u8]), Malformed> {
         let whole = self.0;
-        let text = self.string()?;
+        let text = self.utf8()?;
+        if !topic::is_name(text) {
+            return Err(Malformed("topic name empty, with a wildcard or with U+0000"));
+        }
         Ok((text, &whole[..2 + text.len()]))
     }
 
