@@ -6,9 +6,16 @@
 
 pub mod arch;
 pub mod audit;
+#[cfg(target_os = "none")]
+pub mod boot;
 pub mod clock;
+#[cfg(target_os = "none")]
+pub mod kernel;
+pub mod layout;
 pub mod memory;
 pub mod paging;
+#[cfg(target_os = "none")]
+pub mod panic;
 pub mod sched;
 pub mod trace;
 pub mod user;

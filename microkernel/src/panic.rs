@@ -1,0 +1,32 @@
+//! The kernel's last words.
+
+use core::fmt::{self, Write};
+use core::panic::PanicInfo;
+
+use crate::arch::{Arch, Machine};
+
+/// How long the words stay before the reset, in ticks of a counter of about 1 GHz or less.
+const DELAY_TICKS: u64 = 2_000_000_000;
+
+struct Console;
+
+impl Write for Console {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        Arch::early_console(text.as_bytes());
+        Ok(())
+    }
+}
+
+/// Says why, waits so that a person can read it, resets.
+pub fn panic(info: &PanicInfo) -> ! {
+    let _ = write!(Console, "\r\nkernel: {}", info.message());
+    if let Some(place) = info.location() {
+        let _ = write!(Console, " ({}:{})", place.file(), place.line());
+    }
+    let _ = Console.write_str("; reset\r\n");
+    let start = Arch::counter();
+    while Arch::counter().wrapping_sub(start) < DELAY_TICKS {
+        core::hint::spin_loop();
+    }
+    Arch::reboot()
+}
