@@ -9,7 +9,7 @@ mod uart;
 
 use alloc::vec::Vec;
 use console::command::{Editor, HELP, Request, parse};
-use console::{Config, Log, Serial, Source};
+use console::{Config, Log, Source};
 use ipc::link::console::{Command, Line, Written};
 use ipc::ring::Desc;
 use rt::{Bell, Link, Task};
