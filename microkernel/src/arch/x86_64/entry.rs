@@ -17,6 +17,7 @@ const STUB: usize = 16;
 
 global_asm!(
     ".section .text.entry, \"ax\"",
+    ".globl x86_vectors, x86_last, x86_call, x86_resume",
     // One stub a vector: error code (or 0) and vector. Those with an error code: SDM 6.3.1, table 6-1.
     ".balign 16",
     "x86_vectors:",
