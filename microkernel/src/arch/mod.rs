@@ -153,6 +153,17 @@ pub unsafe trait Machine: Format {
     /// finish the core's interrupt controller, enable its timer and IPI.
     fn sealed();
 
+    /// Random bytes from the processor, for the supervisor's page: how many of `into` were written. 0 also where user
+    /// mode can ask the processor itself (x86).
+    fn entropy(into: &mut [u8]) -> usize {
+        let _ = into;
+        0
+    }
+    /// `ipc::abi::Clock::isa`.
+    fn isa() -> u32 {
+        0
+    }
+
     // ---- Time ------------------------------------------------------------------------------------------------------
 
     /// TSC or CNTVCT; the same on all cores, readable by tasks.

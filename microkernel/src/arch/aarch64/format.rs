@@ -1,17 +1,14 @@
 //! Page table entries: VMSAv8-64 with the 4 KiB granule (Arm ARM, "VMSAv8-64 translation table format descriptors").
 //!
-//! Pure, so that the host tests it. What the indices of MAIR mean is in [`MAIR`], which `start` loads.
+//! Pure, so that the host tests it. Attribute 0 of MAIR_EL1 is normal memory, attribute 1 device registers (`start` loads it).
 
 use crate::arch::Format;
 use crate::paging::{Entry, Flags, Memory};
 
-/// Attribute 0: normal memory, inner and outer write-back, read- and write-allocate. Attribute 1: Device-nGnRE (early
-/// acknowledgement, as PCI's posted writes are).
-pub const MAIR: u64 = 0xff | 0x04 << 8;
-
 const VALID: u64 = 1;
 /// A table (levels 1 to 3 of ours) or a page (level 0); a block has 0 here.
 const TABLE_OR_PAGE: u64 = 1 << 1;
+/// Attribute 1.
 const DEVICE: u64 = 1 << 2;
 const ATTRIBUTE: u64 = 7 << 2;
 /// AP[1]: EL0 may access. AP[2]: read-only.

@@ -1,6 +1,6 @@
-//! Pointer authentication keys: a fresh one for each start of a task.
+//! Random numbers of the processor (FEAT_RNG), and pointer authentication keys: a fresh one for each start of a task.
 //!
-//! They make it hard for a task's own bug to forge its return addresses; no isolation rests on them. They come from the
+//! The keys make it hard for a task's own bug to forge its return addresses; no isolation rests on them. They come from the
 //! processor's generator where it has one, else from the counter, hashed along with all that came before.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,6 +11,18 @@ use super::timer;
 
 /// State of the fallback. Only its own readers: any interleaving gives different values.
 static STATE: AtomicU64 = AtomicU64::new(0x6a09_e667_f3bc_c908);
+
+/// Fills `into` from the processor's generator, as far as it has one and that delivers; returns how many bytes.
+pub fn hardware_random(into: &mut [u8]) -> usize {
+    let Some(generator) = ArmRng::new() else { return 0 };
+    let mut filled = 0;
+    for chunk in into.chunks_mut(8) {
+        let Some(word) = (0..10).find_map(|_| generator.rndr()) else { break };
+        chunk.copy_from_slice(&word.to_ne_bytes()[..chunk.len()]);
+        filled += chunk.len();
+    }
+    filled
+}
 
 /// A key, low half first.
 pub fn fresh() -> [u64; 2] {

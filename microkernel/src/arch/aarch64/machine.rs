@@ -8,13 +8,13 @@ use core::sync::atomic::{
 };
 
 use aarch64_cpu::asm::barrier;
-use aarch64_cpu::registers::{TPIDR_EL1, TTBR0_EL1, Writeable};
+use aarch64_cpu::registers::{ID_AA64ISAR0_EL1, Readable, TPIDR_EL1, TTBR0_EL1, Writeable};
 use ipc::abi::{MsiMessage, PAGE, PlatformDesc};
 
 use super::context::{self, Context, CoreState};
 use super::cpu::{self, Features};
 use super::mmio::Window;
-use super::{Aarch64, cache, gic, identity, interrupts, psci, simd, start, timer, uart};
+use super::{Aarch64, cache, gic, identity, interrupts, keys, psci, simd, start, timer, uart};
 use crate::arch::{BootFacts, DeviceWindow, Machine};
 
 /// What the boot core finds out before it starts the others.
@@ -172,6 +172,15 @@ unsafe impl Machine for Aarch64 {
     fn sealed() {
         cache::flush_tlb();
         interrupts::start_core();
+    }
+
+    fn entropy(into: &mut [u8]) -> usize {
+        keys::hardware_random(into)
+    }
+
+    /// The low half of ID_AA64ISAR0_EL1: AES, SHA1, SHA2, CRC32, atomics.
+    fn isa() -> u32 {
+        ID_AA64ISAR0_EL1.get() as u32
     }
 
     fn counter() -> u64 {

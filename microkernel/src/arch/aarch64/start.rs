@@ -22,8 +22,11 @@ use aarch64_cpu::registers::{Readable, TTBR1_EL1};
 
 use super::cache;
 use super::cpu::Features;
-use super::format::MAIR;
 use super::identity;
+
+/// Attribute 0: normal memory, inner and outer write-back, read- and write-allocate. Attribute 1: Device-nGnRE (early
+/// acknowledgement, as PCI's posted writes are).
+const MAIR: u64 = 0xff | 0x04 << 8;
 
 /// Roots (physical), written by the boot core before any core enters.
 static KERNEL_ROOT: AtomicU64 = AtomicU64::new(0);
