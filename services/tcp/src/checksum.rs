@@ -73,14 +73,14 @@ mod tests {
         }
 
         #[test]
-        fn a_flipped_bit_is_found(mut data in proptest::collection::vec(0u8.., 2..200), at: usize, bit in 0..8) {
+        fn a_flipped_bit_is_found(mut data in proptest::collection::vec(0u8.., 2..200), at: usize, bit in 0u8..8) {
             data.truncate(data.len() & !1);
             data[..2].fill(0);
             let sum = Sum::default().bytes(&data).finish();
             data[..2].copy_from_slice(&sum);
             proptest::prop_assert!(Sum::default().bytes(&data).is_valid());
             let at = at % data.len();
-            data[at] ^= 1 << bit;
+            data[at] ^= 1u8 << bit;
             proptest::prop_assert!(!Sum::default().bytes(&data).is_valid());
         }
     }

@@ -75,7 +75,7 @@ impl Congestion {
         }
         self.recovering = true;
         self.recover = sent;
-        self.ssthresh = (flight / 2).max(2 * mss);
+        self.ssthresh = (flight / 2).clamp(2 * mss, MOST);
         self.cwnd = self.ssthresh + 3 * mss;
         true
     }
@@ -83,7 +83,7 @@ impl Congestion {
     /// Retransmission timeout; `first`: not yet another one for the same segment.
     pub fn timeout(&mut self, sent: u32, flight: u32, mss: u16, first: bool) {
         if first {
-            self.ssthresh = (flight / 2).max(2 * mss as u32);
+            self.ssthresh = (flight / 2).clamp(2 * mss as u32, MOST);
         }
         self.cwnd = mss as u32;
         self.recover = sent;

@@ -1,8 +1,11 @@
 //! SYN cookies (RFC 4987 3.6): all that a half-open connection needs stands in the sequence number of our SYN-ACK.
 //!
-//! 24 bits of a keyed hash over addresses, ports, the peer's first sequence number and the low byte; in the low byte the
-//! secret's parity, the peer's window shift and the index of its MSS. Secrets live [`LIFETIME`] and are accepted for
-//! one more, so a cookie is good for 64 to 128 seconds.
+//! From the top: 10 bits of a keyed hash over the peer's address and port and the low byte, 14 bits of one over those
+//! and the peer's first sequence number; in the low byte the secret's parity, the peer's window shift and the index
+//! of its MSS. Secrets live [`LIFETIME`] and are accepted for one more, so a cookie is good for 64 to 128 seconds.
+//!
+//! The first hash alone tells a segment of a connection-to-be that came before the one with the first sequence number (lost
+//! or overtaken) from one of a connection that we don't know: only the latter is reset.
 
 use crate::packet::SynOptions;
 use crate::random::Random;
@@ -57,26 +60,41 @@ impl Cookies {
         self.number(flow, low)
     }
 
-    /// What `isn` says, if we made it.
-    pub fn check(&mut self, flow: &Flow, isn: u32, now: u64, random: &mut Random) -> Option<SynOptions> {
+    /// What a segment that acknowledges `isn` is to us.
+    pub fn check(&mut self, flow: &Flow, isn: u32, now: u64, random: &mut Random) -> Verdict {
         self.rotate(now, random);
         let low = isn as u8;
+        let differs = self.number(flow, low) ^ isn;
         let shift = low >> 3 & 15;
-        (self.number(flow, low) == isn).then_some(SynOptions {
-            mss: MSS[(low & 7) as usize],
-            shift: (shift != NO_SHIFT).then_some(shift),
-        })
+        match differs {
+            0 => Verdict::Valid(SynOptions {
+                mss: MSS[(low & 7) as usize],
+                shift: (shift != NO_SHIFT).then_some(shift),
+            }),
+            _ if differs >> 22 == 0 => Verdict::Early,
+            _ => Verdict::Foreign,
+        }
     }
 
     fn number(&self, flow: &Flow, low: u8) -> u32 {
-        let mut message = [0; 11];
+        let mut message = [0; 12];
         message[..4].copy_from_slice(&flow.ip.to_le_bytes());
-        message[4..8].copy_from_slice(&flow.irs.to_le_bytes());
-        message[8..10].copy_from_slice(&flow.port.to_le_bytes());
-        message[10] = low;
-        let hash = self.secrets[(low >> 7) as usize].hash(&message);
-        (hash as u32) << 8 | low as u32
+        message[4..6].copy_from_slice(&flow.port.to_le_bytes());
+        message[6] = low;
+        message[8..].copy_from_slice(&flow.irs.to_le_bytes());
+        let secret = &self.secrets[(low >> 7) as usize];
+        let (peer, all) = (secret.hash(&message[..7]) as u32, secret.hash(&message) as u32);
+        peer << 22 | (all & 0x3fff) << 8 | low as u32
     }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// We made it, of this SYN.
+    Valid(SynOptions),
+    /// We made it for this peer, but the segment isn't the one after its SYN.
+    Early,
+    Foreign,
 }
 
 fn fresh(random: &mut Random) -> SipHasher24 {
@@ -100,7 +118,8 @@ mod tests {
             let (flow, now) = (Flow { ip, port, irs }, at as u64 * 1_000_000);
             let options = SynOptions { mss, shift: (shift < 15).then_some(shift) };
             let isn = cookies.make(&flow, &options, now, &mut random);
-            let back = cookies.check(&flow, isn, now + LIFETIME - 1, &mut random).unwrap();
+            let verdict = cookies.check(&flow, isn, now + LIFETIME - 1, &mut random);
+            let Verdict::Valid(back) = verdict else { panic!("{verdict:?}") };
             proptest::prop_assert_eq!(back.shift, options.shift);
             proptest::prop_assert!(back.mss <= mss && MSS.iter().all(|m| *m <= back.mss || *m > mss));
         }
@@ -112,7 +131,7 @@ mod tests {
             let (mut cookies, mut random) = setup();
             let flow = Flow { ip: 1, port: 2, irs: 3 };
             let isn = cookies.make(&flow, &SynOptions { mss: 1460, shift: Some(7) }, 10, &mut random);
-            assert_eq!(cookies.check(&flow, isn, 10 + silence, &mut random), None);
+            assert_eq!(cookies.check(&flow, isn, 10 + silence, &mut random), Verdict::Foreign);
         }
     }
 
@@ -121,11 +140,13 @@ mod tests {
         let (mut cookies, mut random) = setup();
         let flow = Flow { ip: 1, port: 2, irs: 3 };
         let isn = cookies.make(&flow, &SynOptions { mss: 1460, shift: Some(7) }, 0, &mut random);
-        let hits =
-            (0..32).filter(|bit| cookies.check(&flow, isn ^ 1 << bit, 0, &mut random).is_some()).count();
-        assert_eq!(hits, 0);
-        for other in [Flow { ip: 9, ..flow }, Flow { port: 9, ..flow }, Flow { irs: 9, ..flow }] {
-            assert_eq!(cookies.check(&other, isn, 0, &mut random), None);
+        for bit in 0..32 {
+            let verdict = cookies.check(&flow, isn ^ 1 << bit, 0, &mut random);
+            assert!(!matches!(verdict, Verdict::Valid(_)), "bit {bit}");
         }
+        for other in [Flow { ip: 9, ..flow }, Flow { port: 9, ..flow }] {
+            assert_eq!(cookies.check(&other, isn, 0, &mut random), Verdict::Foreign);
+        }
+        assert_eq!(cookies.check(&Flow { irs: 9, ..flow }, isn, 0, &mut random), Verdict::Early);
     }
 }

@@ -15,6 +15,7 @@
 
 extern crate alloc;
 
+
 pub mod active;
 pub mod buffers;
 pub mod checksum;
@@ -34,9 +35,13 @@ pub mod output;
 pub mod packet;
 pub mod random;
 pub mod receive;
+#[cfg(any(test, feature = "testing"))]
+pub mod rig;
 pub mod seq;
 pub mod service;
 pub mod table;
+#[cfg(test)]
+mod tests;
 pub mod timers;
 pub mod upper;
 pub mod wheel;

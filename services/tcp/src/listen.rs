@@ -1,6 +1,6 @@
 //! Segments of no connection: SYNs, the ACK that makes a connection, and everything that gets a reset.
 
-use crate::cookie::Flow;
+use crate::cookie::{Flow, Verdict};
 use crate::emit;
 use crate::packet::{ACK, FIN, HEADERS, RST, SYN, Segment, SynOptions};
 use crate::service::{Io, Service};
@@ -22,7 +22,7 @@ impl Service {
             SYN => self.syn(io, segment),
             ACK => return self.accept(io, segment, buf, off),
             flags if flags == ACK | FIN && segment.len > 0 => return self.accept(io, segment, buf, off),
-            flags if flags & (ACK | RST | SYN) == ACK => self.refuse(io, segment),
+            flags if flags & (ACK | RST | SYN) == ACK => return self.refuse(io, segment),
             _ => {}
         }
         false
@@ -52,14 +52,15 @@ impl Service {
     fn accept(&mut self, io: &mut Io, segment: &Segment, buf: u32, off: u16) -> bool {
         let flow = Flow { ip: segment.ip, port: segment.port, irs: segment.seq.wrapping_sub(1) };
         let isn = segment.ack.wrapping_sub(1);
-        let can = io.stream.is_up() && self.sweep.is_none() && !self.table.is_full();
-        let options = if can { self.cookies.check(&flow, isn, io.now, &mut self.random) } else { None };
-        let Some((options, slot)) =
-            options.and_then(|o| Some((o, self.table.open(segment.ip, segment.port)?)))
-        else {
-            self.refuse(io, segment);
-            return false;
+        let can = io.stream.is_up() && self.sweep.is_none();
+        let verdict = self.cookies.check(&flow, isn, io.now, &mut self.random);
+        let options = match verdict {
+            Verdict::Valid(options) if can => options,
+            // Its first segment is late or lost: that one will come again.
+            Verdict::Early if can => return false,
+            _ => return self.refuse(io, segment),
         };
+        let Some(slot) = self.table.open(segment.ip, segment.port) else { return self.refuse(io, segment) };
         let row = self.table.row_mut(slot);
         *row = Conn {
             mac: segment.mac,
@@ -83,11 +84,12 @@ impl Service {
 
     /// Nobody here: so also late segments of a connection that is closed (there is no TIME-WAIT) or that an earlier life
     /// of this task had.
-    fn refuse(&mut self, io: &mut Io, segment: &Segment) {
+    fn refuse(&mut self, io: &mut Io, segment: &Segment) -> bool {
         if self.resets.allow(io.now, &mut self.random) {
             self.counters.resets_sent += 1;
             self.answer(io, segment, segment.ack, 0, RST, 0, &[]);
         }
+        false
     }
 
     /// A segment without payload, back to where `segment` came from.

@@ -76,13 +76,17 @@ impl Wheel {
         let present = at >> TICK_SHIFT;
         while let Some((level, slot, tick)) = self.next_slot().filter(|(_, _, tick)| *tick <= present) {
             self.now = tick;
-            let timer = self.heads[level][slot];
-            self.unlink(timer);
-            if self.rows[timer as usize].due <= tick {
+            if level == 0 {
+                let timer = self.heads[level][slot];
+                self.unlink(timer);
                 return Some(timer);
             }
-            // Reached from a higher level: down to the level where it differs from the present now.
-            self.link(timer);
+            // All of it moves down to where it differs from the present now.
+            while self.heads[level][slot] != NONE {
+                let timer = self.heads[level][slot];
+                self.unlink(timer);
+                self.link(timer);
+            }
         }
         self.now = self.now.max(present);
         None

@@ -1,0 +1,9 @@
+//! The service as a whole, against smoltcp's TCP over a simulated wire, and against peers of our own making.
+
+mod attack;
+mod limits;
+mod network;
+mod peer;
+mod restart;
+mod transfer;
+mod wire;
