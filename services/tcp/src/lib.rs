@@ -15,7 +15,6 @@
 
 extern crate alloc;
 
-
 pub mod active;
 pub mod buffers;
 pub mod checksum;

@@ -102,7 +102,7 @@ impl Service {
         let row = self.table.row(slot);
         let nothing = Cursor { buf: NONE, off: 0 };
         let bare_ack = Plan { seq: row.snd_nxt, from: nothing, len: 0, flags: ACK, again: false };
-        if row.active == NONE {
+        if row.active == NONE || row.duplicates > 1 {
             return row.has(ACK_NOW).then_some(bare_ack);
         }
         let active = self.actives.row(row.active);
@@ -197,7 +197,10 @@ impl Service {
         let edge = self.window_edge(self.table.row(slot));
         let (shift, ident) = (self.config.window_shift(), self.ident());
         let row = self.table.row_mut(slot);
-        row.flags &= !(ACK_NOW | ACK_LATER);
+        row.duplicates = row.duplicates.saturating_sub(1);
+        if row.duplicates == 0 {
+            row.flags &= !(ACK_NOW | ACK_LATER);
+        }
         row.unacked = 0;
         let window = edge.wrapping_sub(row.rcv_nxt);
         let shift = if row.has(SCALED) { shift } else { 0 };

@@ -58,7 +58,9 @@ impl Service {
         };
         let piece = piece.trim(row.rcv_nxt, row.rcv_adv);
         if piece.seq != row.rcv_nxt {
-            // Tells the sender what is missing (RFC 5681 4.2).
+            // Tells the sender what is missing (RFC 5681 4.2); three times are enough for its fast retransmit.
+            let row = self.table.row_mut(slot);
+            row.duplicates = (row.duplicates + 1).min(3);
             self.ack_now(slot);
             return piece.len > 0 && self.hold(io, slot, piece);
         }
@@ -83,6 +85,7 @@ impl Service {
                 return false;
             }
             row.rcv_nxt = row.rcv_nxt.wrapping_add(piece.len as u32);
+            row.duplicates = 0;
             row.held += piece.len as u32;
             row.held_frames += 1;
             let Piece { buf, off, len, .. } = piece;

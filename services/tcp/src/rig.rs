@@ -1,5 +1,6 @@
 //! A service between a nic and a tls that are ours: real rings over heap memory, for tests and fuzzers.
 
+use crate::buffers::Holder;
 use crate::config::{Address, Config};
 use crate::service::{FrameEnd, Service, StreamEnd};
 use ipc::link::End;
@@ -347,7 +348,11 @@ impl Rig {
     }
 
     /// Every buffer is where it belongs when nothing is under way.
-    pub fn assert_quiet(&self) {
+    pub fn assert_quiet(&mut self) {
+        self.exchange(&[]);
+        for holder in [Holder::Held, Holder::Tls] {
+            assert_eq!(self.service.frames.of(holder), [], "leaked to {holder:?}");
+        }
         assert_eq!(self.frame.loans.held(), 0, "frames leaked");
         assert_eq!(self.stream.loans.held(), 0, "ciphertext leaked");
         assert_eq!(self.frame.own.lent(), 0, "transmit buffers leaked");

@@ -73,6 +73,8 @@ pub struct Conn {
     pub flags: u16,
     /// Segments since our last ACK.
     pub unacked: u8,
+    /// Duplicate ACKs that go out at the end of this batch, one a segment out of order: the peer counts them.
+    pub duplicates: u8,
     /// ACKs that aren't delayed yet, so that the peer's slow start isn't either.
     pub quick: u8,
     pub generation: u16,
@@ -244,6 +246,7 @@ fn empty() -> Conn {
         state: State::Free,
         flags: 0,
         unacked: 0,
+        duplicates: 0,
         quick: 0,
         generation: 0,
         next: NONE,

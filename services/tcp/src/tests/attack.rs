@@ -4,8 +4,8 @@ use super::peer::*;
 use crate::packet::*;
 use crate::rig::{Rig, Sizes, config};
 use crate::{Config, Event};
-use ipc::link::stream::{Down, Reason};
 use ipc::link::frame;
+use ipc::link::stream::{Down, Reason};
 use ipc::ring::LinkFault;
 
 fn rig() -> Rig {
@@ -92,7 +92,8 @@ fn blind_data() {
 fn challenges_are_bounded() {
     let mut rig = rig();
     let peer = Peer::connected(&mut rig, 1);
-    let got: usize = (0..5000).map(|_| peer.probe(&mut rig, |p| p.seq = p.seq.wrapping_add(9), RST, &[]).len()).sum();
+    let got: usize =
+        (0..5000).map(|_| peer.probe(&mut rig, |p| p.seq = p.seq.wrapping_add(9), RST, &[]).len()).sum();
     assert!((500..=1500).contains(&got), "{got} challenges in a second");
 }
 
@@ -206,7 +207,10 @@ fn lies_of_the_nic() {
 fn scribbled_rings() {
     for value in [0u32, 1, 0xffff, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff] {
         for side in 0..2 {
-            let mut rig = Rig::new(Config { max_connections: 4, ..config() }, Sizes { frames: 8, transmit: 16, ciphertext: 4 });
+            let mut rig = Rig::new(
+                Config { max_connections: 4, ..config() },
+                Sizes { frames: 8, transmit: 16, ciphertext: 4 },
+            );
             Peer::connected(&mut rig, 1);
             let half = if side == 0 { rig.memory.nic_half } else { rig.memory.tls_half };
             half.scribble(|word, at| {

@@ -109,7 +109,11 @@ fn shut_window() {
         if opens {
             peer.window = 2000;
             let got = peer.send(&mut rig, ACK, &[]);
-            assert_eq!(got.iter().map(|g| g.len).sum::<usize>(), 536 * 3, "as much as fits in whole segments");
+            assert_eq!(
+                got.iter().map(|g| g.len).sum::<usize>(),
+                536 * 3,
+                "as much as fits in whole segments"
+            );
         } else {
             pass(&mut rig, 120);
             assert_eq!(closed(&rig), [Reason::Timeout]);
@@ -265,4 +269,21 @@ fn delayed_acks_overflow_into_quick_ones() {
     let at_once: usize = peers.iter_mut().map(|p| p.send(&mut rig, ACK, b"x").len()).sum();
     assert_eq!(at_once, 1100 - crate::service::MAX_DELAYED);
     assert_eq!(pass(&mut rig, 1).len(), crate::service::MAX_DELAYED);
+}
+
+/// The peer counts duplicate ACKs, so segments that come out of order in one batch get one each.
+#[test]
+fn duplicate_acks_are_not_merged() {
+    let mut rig = rig(|_| {});
+    let mut peer = Peer::connected(&mut rig, 1);
+    let mut frames = Vec::new();
+    for i in 1..6 {
+        let ahead = Peer { seq: peer.seq.wrapping_add(i * 100), ..peer };
+        frames.push(ahead.frame(ACK, &[1; 100]));
+    }
+    let got = peer.exchange(&mut rig, &frames);
+    assert_eq!(got.len(), 3);
+    assert!(got.iter().all(|g| (g.ack, g.window, g.flags) == (peer.seq, got[0].window, ACK)));
+    let got = peer.send(&mut rig, ACK, &[1; 100]);
+    assert_eq!(got.iter().map(|g| g.ack).collect::<Vec<_>>(), [peer.seq.wrapping_add(500)]);
 }

@@ -76,7 +76,13 @@ impl Peer {
     }
 
     /// Sends a segment that changes nothing in our own state.
-    pub fn probe(&self, rig: &mut Rig, change: impl FnOnce(&mut Peer), flags: u8, payload: &[u8]) -> Vec<Got> {
+    pub fn probe(
+        &self,
+        rig: &mut Rig,
+        change: impl FnOnce(&mut Peer),
+        flags: u8,
+        payload: &[u8],
+    ) -> Vec<Got> {
         let mut other = *self;
         change(&mut other);
         other.exchange(rig, &[other.frame(flags, payload)])

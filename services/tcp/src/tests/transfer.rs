@@ -72,7 +72,14 @@ fn lossy_wire() {
 #[test]
 fn reordering_wire() {
     for seed in 0..4 {
-        let (net, _) = echo(config(), Faults { delay: 500, jitter: 3000, ..Faults::default() }, seed, 2, 200_000, 30_000);
+        let (net, _) = echo(
+            config(),
+            Faults { delay: 500, jitter: 3000, ..Faults::default() },
+            seed,
+            2,
+            200_000,
+            30_000,
+        );
         assert!(net.rig.service.counters.out_of_order > 0);
     }
 }
@@ -90,7 +97,8 @@ fn everything_at_once() {
 fn small_windows() {
     let tight = Config { window: 2048, congested: 3000, drained: 1000, ..config() };
     echo(tight, Faults { delay: 300, ..Faults::default() }, 1, 2, 50_000, 700);
-    let tight = Config { window: 2048, congested: 3000, drained: 1000, reorder_per_connection: 2, ..config() };
+    let tight =
+        Config { window: 2048, congested: 3000, drained: 1000, reorder_per_connection: 2, ..config() };
     echo(tight, Faults { loss: 20, delay: 300, jitter: 500, ..Faults::default() }, 2, 2, 20_000, 1000);
 }
 
@@ -134,7 +142,8 @@ fn small_records_travel_together() {
 /// Server first, half closed, in both orders.
 #[test]
 fn half_close_both_ways() {
-    let mut net = Net::new(Rig::new(config(), Sizes::default()), Faults { delay: 500, ..Faults::default() }, 1);
+    let mut net =
+        Net::new(Rig::new(config(), Sizes::default()), Faults { delay: 500, ..Faults::default() }, 1);
     let client = net.connect(8000);
     net.run(5, |net| net.rig.tls.live() == 1);
     net.rig.tls.streams.values_mut().for_each(|s| (s.to_send.extend(b"bye"), s.finish = true).1);
@@ -157,7 +166,8 @@ fn half_close_both_ways() {
 /// Without TIME-WAIT: a FIN that comes again after all is over is answered by a reset, which the peer takes for the end.
 #[test]
 fn lost_last_ack() {
-    let mut net = Net::new(Rig::new(config(), Sizes::default()), Faults { delay: 500, ..Faults::default() }, 1);
+    let mut net =
+        Net::new(Rig::new(config(), Sizes::default()), Faults { delay: 500, ..Faults::default() }, 1);
     let client = net.connect(8000);
     net.run(5, |net| net.rig.tls.live() == 1);
     net.rig.tls.streams.values_mut().for_each(|s| s.finish = true);

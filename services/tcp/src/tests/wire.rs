@@ -149,7 +149,8 @@ impl Net {
     /// A client that connects, with buffers of this size.
     pub fn connect(&mut self, buffer: usize) -> SocketHandle {
         let buffers = (vec![0; buffer], vec![0; buffer]);
-        let mut socket = tcp::Socket::new(tcp::SocketBuffer::new(buffers.0), tcp::SocketBuffer::new(buffers.1));
+        let mut socket =
+            tcp::Socket::new(tcp::SocketBuffer::new(buffers.0), tcp::SocketBuffer::new(buffers.1));
         socket.set_nagle_enabled(false);
         self.next_port += 1;
         let server = (IpAddress::v4(10, 0, 0, 1), 8883);
@@ -192,9 +193,29 @@ impl Net {
         let end = self.rig.now + seconds * 1_000_000_000;
         while !done(self) {
             if self.rig.now >= end {
-                let streams: Vec<_> = self.rig.tls.streams.values().map(|s| (s.received.len(), s.to_send.len(), s.finished, s.finish_said, s.closed)).collect();
-                let sockets: Vec<_> = self.sockets.iter().map(|(_, s)| { let smoltcp::socket::Socket::Tcp(t) = s else { unreachable!() }; (t.state(), t.send_queue(), t.recv_queue()) }).collect();
-                panic!("not done after {seconds} s; counters {:?}, tls {streams:?}, clients {sockets:?}", self.rig.service.counters);
+                let streams: Vec<_> = self
+                    .rig
+                    .tls
+                    .streams
+                    .values()
+                    .map(|s| (s.received.len(), s.to_send.len(), s.finished, s.finish_said, s.closed))
+                    .collect();
+                let sockets: Vec<_> = self
+                    .sockets
+                    .iter()
+                    .map(|(_, s)| {
+                        let smoltcp::socket::Socket::Tcp(t) = s else { unreachable!() };
+                        (t.state(), t.send_queue(), t.recv_queue())
+                    })
+                    .collect();
+                panic!(
+                    "not done after {seconds} s; counters {:?}, tls {streams:?}, clients {sockets:?} frame up {} held {} unread {} tlsheld {}",
+                    self.rig.service.counters,
+                    self.rig.frame.is_up(),
+                    self.rig.frame.loans.held(),
+                    self.rig.tls.unread.len(),
+                    self.rig.tls.end.loans.held()
+                );
             }
             self.step();
         }
