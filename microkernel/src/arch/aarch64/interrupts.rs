@@ -67,12 +67,7 @@ pub fn platform(
         return Err("the platform was described already");
     }
     psci::set_conduit(desc.psci_conduit)?;
-    let cores = CORES.load(Relaxed);
-    let mut affinities = [0; MAX_CORES];
-    for (to, from) in affinities.iter_mut().zip(&AFFINITY) {
-        *to = from.load(Relaxed);
-    }
-    let gic = Gic::new(desc, &affinities[..cores], memory, window)?;
+    let gic = Gic::new(desc, &AFFINITY[..CORES.load(Relaxed)], memory, window)?;
     // SAFETY: see `Controller`: the boot phase, and nobody holds a reference (there was nothing to refer to).
     unsafe { *CONTROLLER.0.get() = Some(gic) };
     Ok(())

@@ -4,7 +4,7 @@
 //! the point of coherency after each write, so it makes no difference whether the GIC looks into our caches.
 
 use aarch64_cpu::asm::barrier;
-use ipc::abi::MsiMessage;
+use ipc::abi::{MAX_CORES, MsiMessage};
 
 use super::super::cache;
 use super::super::mmio::Window;
@@ -35,19 +35,16 @@ pub struct Its {
     targets_by_address: bool,
     /// Device numbers below this fit the table.
     device_limit: u32,
-    collections: usize,
+    /// The redistributor of each core, as commands name it.
+    targets: [u64; MAX_CORES],
+    /// Offset in the command queue.
     written: usize,
     /// Requester and events in use, in the order of first use.
     devices: [(u32, u32); DEVICES],
 }
 
 impl Its {
-    pub fn new(
-        registers: Window,
-        physical: u64,
-        memory: Memory,
-        redistributors: impl Iterator<Item = Redistributor>,
-    ) -> Result<Self, &'static str> {
+    pub fn new(registers: Window, physical: u64, memory: Memory) -> Result<Self, &'static str> {
         let typer = registers.read64(GITS_TYPER);
         if typer & 1 == 0 {
             return Err("the ITS has no physical LPIs");
@@ -63,24 +60,22 @@ impl Its {
             memory,
             targets_by_address: typer >> 19 & 1 == 1,
             device_limit: 0,
-            collections: 0,
+            targets: [0; MAX_CORES],
             written: 0,
             devices: [(0, 0); DEVICES],
         };
         its.set_tables(typer)?;
         its.set_queue();
         registers.write32(GITS_CTLR, 1);
-        for redistributor in redistributors {
-            let target = its.target(redistributor);
-            let collection = its.collections as u16;
-            its.run(&[command::mapc(collection, target), command::sync(target)])?;
-            its.collections += 1;
-        }
         Ok(its)
     }
 
-    fn target(&self, r: Redistributor) -> u64 {
-        command::target(self.targets_by_address, r.physical, r.processor)
+    /// Makes the collection of a core, before anything is bound to it.
+    pub fn add_core(&mut self, core: usize, redistributor: Redistributor) -> Result<(), &'static str> {
+        let Redistributor { physical, processor } = redistributor;
+        let target = command::target(self.targets_by_address, physical, processor);
+        self.targets[core] = target;
+        self.run(&[command::mapc(core as u16, target), command::sync(target)])
     }
 
     /// Gives the ITS one 64 KiB table of devices and one of collections, flat: more devices than a PC has slots for
@@ -152,21 +147,14 @@ impl Its {
     }
 
     /// Gives `requester` one more event, which raises LPI number `irq` in the collection of `core`.
-    pub fn bind(
-        &mut self,
-        irq: usize,
-        core: usize,
-        requester: u32,
-        r: Redistributor,
-    ) -> Result<MsiMessage, &'static str> {
-        if requester >= self.device_limit || core >= self.collections {
+    pub fn bind(&mut self, irq: usize, core: usize, requester: u32) -> Result<MsiMessage, &'static str> {
+        if requester >= self.device_limit {
             return Err("the device's number is beyond the ITS's table");
         }
         let (slot, event) = self.next_event(requester).ok_or("too many interrupts for the ITS")?;
         let lpi = FIRST_LPI + irq as u32;
         // Priority in bits 7 to 2, enabled in bit 0.
         self.memory.write_property(irq, PRIORITY & 0xfc | 1);
-        let target = self.target(r);
         if event == 0 {
             let itt = self.memory.translations(slot);
             cache::clean_and_invalidate(itt.virt, super::ITT_BYTES);
@@ -175,7 +163,7 @@ impl Its {
         self.run(&[
             command::mapti(requester, event, lpi, core as u16),
             command::inv(requester, event),
-            command::sync(target),
+            command::sync(self.targets[core]),
         ])?;
         self.devices[slot] = (requester, event + 1);
         Ok(MsiMessage { address: self.physical + GITS_TRANSLATER, data: event, reserved: 0 })

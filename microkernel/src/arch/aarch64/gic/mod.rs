@@ -9,6 +9,8 @@ mod its;
 mod v2;
 mod v3;
 
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
 use ipc::abi::{MsiMessage, PlatformDesc};
 
 use super::{cache, timer};
@@ -18,7 +20,7 @@ use aarch64_cpu::asm::barrier;
 pub use v3::own_affinity;
 
 /// Interrupts of the manifest that can be bound.
-pub const MAX_IRQS: usize = 128;
+pub const MAX_IRQS: usize = 32;
 /// The software interrupt that means "look at your mailbox".
 const IPI: u32 = 0;
 /// Every interrupt's: above the mask (0xff), with the bits that every implementation has.
@@ -37,14 +39,14 @@ pub enum Event {
 #[allow(clippy::large_enum_variant, reason = "there is one, in static memory")]
 pub enum Gic {
     V2 { gic: v2::Gic, first_spi: u32 },
-    V3 { gic: v3::Gic, its: Option<its::Its> },
+    V3 { gic: v3::Gic, its: Option<its::Its>, affinities: &'static [AtomicU32] },
 }
 
 impl Gic {
     /// Sets up what `desc` names; `affinities` are those of the cores, by their number.
     pub fn new(
         desc: &PlatformDesc,
-        affinities: &[u32],
+        affinities: &'static [AtomicU32],
         memory: Memory,
         window: &mut dyn DeviceWindow,
     ) -> Result<Self, &'static str> {
@@ -69,24 +71,34 @@ impl Gic {
 
     fn new_v3(
         desc: &PlatformDesc,
-        affinities: &[u32],
+        affinities: &'static [AtomicU32],
         memory: Memory,
         window: &mut dyn DeviceWindow,
     ) -> Result<Self, &'static str> {
         let distributor = map(window, desc.gicd, V3_DISTRIBUTOR_BYTES)?;
-        let mut frames =
-            v3::Frames { physical: desc.gicr, end: desc.gicr.saturating_add(desc.gicr_len), window };
         cache::clean_and_invalidate(memory.properties().virt, PROPERTY_BYTES);
-        let gic = v3::Gic::new(distributor, &mut frames, affinities, &memory, desc.timer_intid)?;
-        let its = match desc.its {
+        let mut its = match desc.its {
             0 => None,
-            its => {
-                let registers = map(window, its, ITS_BYTES)?;
-                let targets = (0..affinities.len()).map(|core| gic.redistributor(core));
-                Some(its::Its::new(registers, its, memory, targets)?)
-            }
+            its => Some(its::Its::new(map(window, its, ITS_BYTES)?, its, memory)?),
         };
-        Ok(Gic::V3 { gic, its })
+        let frames = v3::Frames { physical: desc.gicr, end: desc.gicr.saturating_add(desc.gicr_len), window };
+        let mut result = Ok(());
+        let gic = v3::Gic::new(
+            distributor,
+            frames,
+            affinities,
+            &memory,
+            desc.timer_intid,
+            |core, redistributor| {
+                if let Some(its) = &mut its
+                    && result.is_ok()
+                {
+                    result = its.add_core(core, redistributor);
+                }
+            },
+        )?;
+        result?;
+        Ok(Gic::V3 { gic, its, affinities })
     }
 
     /// The calling core's part. `core` is its number.
@@ -117,7 +129,7 @@ impl Gic {
     pub fn send_ipi(&self, core: usize) {
         match self {
             Gic::V2 { gic, .. } => gic.send_ipi(core),
-            Gic::V3 { gic, .. } => gic.send_ipi(core),
+            Gic::V3 { gic, affinities, .. } => gic.send_ipi(affinities[core].load(Relaxed)),
         }
     }
 
@@ -130,7 +142,7 @@ impl Gic {
             Gic::V2 { gic, .. } => {
                 gic.bind_msi(irq as u32, core).ok_or("no SPI left for message-signalled interrupts")
             }
-            Gic::V3 { gic, its: Some(its) } => its.bind(irq, core, requester, gic.redistributor(core)),
+            Gic::V3 { its: Some(its), .. } => its.bind(irq, core, requester),
             Gic::V3 { its: None, .. } => Err("no ITS: no message-signalled interrupts"),
         }
     }

@@ -2,10 +2,10 @@
 //! interface. Devices interrupt by message through the ITS ([`super::its`]); shared peripheral interrupts stay off.
 
 use core::arch::asm;
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use aarch64_cpu::asm::barrier;
 use aarch64_cpu::registers::{MPIDR_EL1, Readable};
-use ipc::abi::MAX_CORES;
 
 use crate::arch::DeviceWindow;
 
@@ -53,38 +53,45 @@ pub const FIRST_LPI: u32 = 8192;
 pub const ID_BITS: u32 = 14;
 
 /// A core's redistributor, as the ITS has to name it.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Redistributor {
     pub physical: u64,
     pub processor: u16,
-    affinity: u32,
-    window: Option<Window>,
 }
 
 #[derive(Debug)]
 pub struct Gic {
-    redistributors: [Redistributor; MAX_CORES],
     timer: u32,
 }
 
 impl Gic {
     /// Turns the distributor on, finds the redistributor of each core by its affinity (Aff3.Aff2.Aff1.Aff0, a byte
     /// each) and sets all of them up, LPIs included: their registers are not banked, so one core can do it.
-    /// `affinities`: of the cores, by their number; at most MAX_CORES.
+    /// `found` is told the redistributor of each core.
     pub fn new(
         distributor: Window,
-        frames: &mut Frames<'_>,
-        affinities: &[u32],
+        mut frames: Frames<'_>,
+        affinities: &[AtomicU32],
         memory: &Memory,
         timer: u32,
+        mut found: impl FnMut(usize, Redistributor),
     ) -> Result<Self, &'static str> {
         Self::start_distributor(distributor)?;
-        let mut gic = Gic { redistributors: [Redistributor::default(); MAX_CORES], timer };
-        frames.find(affinities, &mut gic.redistributors)?;
-        for core in 0..affinities.len() {
-            gic.start_redistributor(core, memory)?;
+        let mut missing = affinities.len();
+        while missing > 0 {
+            let (physical, registers) = frames.next()?;
+            let typer = registers.read64(GICR_TYPER);
+            let affinity = (typer >> 32) as u32;
+            if let Some(core) = affinities.iter().position(|a| a.load(Relaxed) == affinity) {
+                start_redistributor(registers, core, memory, timer)?;
+                found(core, Redistributor { physical, processor: (typer >> 8) as u16 });
+                missing -= 1;
+            }
+            if typer & GICR_TYPER_LAST != 0 && missing > 0 {
+                return Err("no GIC redistributor for a core");
+            }
         }
-        Ok(gic)
+        Ok(Gic { timer })
     }
 
     fn start_distributor(d: Window) -> Result<(), &'static str> {
@@ -100,31 +107,6 @@ impl Gic {
         }
         d.write32(GICD_CTLR, GICD_CTLR_ON);
         if settled() { Ok(()) } else { Err("the GIC distributor doesn't answer") }
-    }
-
-    fn start_redistributor(&self, core: usize, memory: &Memory) -> Result<(), &'static str> {
-        let Some(r) = self.redistributors[core].window else { return Err("no GIC redistributor for a core") };
-        // ProcessorSleep off, then ChildrenAsleep falls (IHI 0069, "Power management").
-        r.write32(GICR_WAKER, r.read32(GICR_WAKER) & !2);
-        if !wait_until(|| r.read32(GICR_WAKER) & 4 == 0) {
-            return Err("a GIC redistributor doesn't wake");
-        }
-        r.write32(GICR_ICENABLER0, !0);
-        if !wait_until(|| r.read32(GICR_CTLR) & GICR_CTLR_RWP == 0) {
-            return Err("a GIC redistributor doesn't answer");
-        }
-        r.write32(GICR_ICPENDR0, !0);
-        r.write32(GICR_ICACTIVER0, !0);
-        r.write32(GICR_IGROUPR0, !0);
-        for word in 0..8 {
-            r.write32(GICR_IPRIORITYR + 4 * word, u32::from_ne_bytes([PRIORITY; 4]));
-        }
-        r.write32(GICR_ISENABLER0, 1 << IPI | 1 << self.timer);
-        start_lpis(r, core, memory)
-    }
-
-    pub fn redistributor(&self, core: usize) -> Redistributor {
-        self.redistributors[core]
     }
 
     /// The calling core's CPU interface.
@@ -177,8 +159,8 @@ impl Gic {
     }
 
     /// Wakes another core; all that we stored before is visible to it when it takes the interrupt.
-    pub fn send_ipi(&self, core: usize) {
-        let [aff0, aff1, aff2, aff3] = self.redistributors[core].affinity.to_le_bytes().map(u64::from);
+    pub fn send_ipi(&self, affinity: u32) {
+        let [aff0, aff1, aff2, aff3] = affinity.to_le_bytes().map(u64::from);
         let value =
             aff3 << 48 | (aff0 >> 4) << 44 | aff2 << 32 | (IPI as u64) << 24 | aff1 << 16 | 1 << (aff0 & 0xf);
         // A write of a system register isn't ordered by store barriers on its own: DSB completes our stores first.
@@ -206,30 +188,38 @@ pub struct Frames<'a> {
 }
 
 impl Frames<'_> {
-    /// Finds the redistributor of each affinity, or as many as stand before the frame that says that it is the last.
-    fn find(&mut self, affinities: &[u32], found: &mut [Redistributor]) -> Result<(), &'static str> {
-        let mut missing = affinities.len();
-        while missing > 0 {
-            let physical = self.physical;
-            if physical.checked_add(FRAME_BYTES).is_none_or(|end| end > self.end) {
-                return Err("no GIC redistributor for a core");
-            }
-            let registers = super::map(self.window, physical, FRAME_BYTES)?;
-            let typer = registers.read64(GICR_TYPER);
-            let affinity = (typer >> 32) as u32;
-            if let Some(core) = affinities.iter().position(|&a| a == affinity) {
-                let processor = (typer >> 8) as u16;
-                found[core] = Redistributor { physical, processor, affinity, window: Some(registers) };
-                missing -= 1;
-            }
-            if typer & GICR_TYPER_LAST != 0 && missing > 0 {
-                return Err("no GIC redistributor for a core");
-            }
-            // With virtual LPIs (GICv4) there are two frames more.
-            self.physical += if typer & GICR_TYPER_VLPIS != 0 { 2 * FRAME_BYTES } else { FRAME_BYTES };
+    /// The next redistributor: its physical address, and its two frames.
+    fn next(&mut self) -> Result<(u64, Window), &'static str> {
+        let physical = self.physical;
+        if physical.checked_add(FRAME_BYTES).is_none_or(|end| end > self.end) {
+            return Err("no GIC redistributor for a core");
         }
-        Ok(())
+        let registers = super::map(self.window, physical, FRAME_BYTES)?;
+        // With virtual LPIs (GICv4) there are two frames more.
+        let virtual_lpis = registers.read64(GICR_TYPER) & GICR_TYPER_VLPIS != 0;
+        self.physical += if virtual_lpis { 2 * FRAME_BYTES } else { FRAME_BYTES };
+        Ok((physical, registers))
     }
+}
+
+fn start_redistributor(r: Window, core: usize, memory: &Memory, timer: u32) -> Result<(), &'static str> {
+    // ProcessorSleep off, then ChildrenAsleep falls (IHI 0069, "Power management").
+    r.write32(GICR_WAKER, r.read32(GICR_WAKER) & !2);
+    if !wait_until(|| r.read32(GICR_WAKER) & 4 == 0) {
+        return Err("a GIC redistributor doesn't wake");
+    }
+    r.write32(GICR_ICENABLER0, !0);
+    if !wait_until(|| r.read32(GICR_CTLR) & GICR_CTLR_RWP == 0) {
+        return Err("a GIC redistributor doesn't answer");
+    }
+    r.write32(GICR_ICPENDR0, !0);
+    r.write32(GICR_ICACTIVER0, !0);
+    r.write32(GICR_IGROUPR0, !0);
+    for word in 0..8 {
+        r.write32(GICR_IPRIORITYR + 4 * word, u32::from_ne_bytes([PRIORITY; 4]));
+    }
+    r.write32(GICR_ISENABLER0, 1 << IPI | 1 << timer);
+    start_lpis(r, core, memory)
 }
 
 /// One property table for all cores, a pending table each. Does nothing where there are no LPIs.
