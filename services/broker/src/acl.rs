@@ -65,19 +65,19 @@ impl Acl {
     }
 
     /// `name`: a valid topic name.
-    pub fn may_publish(&self, role: Role, id: &str, name: &Topic) -> bool {
+    pub fn may_publish(&self, role: Role, id: &[u8], name: &Topic) -> bool {
         let free = role == Role::Operator || self.publish.iter().any(|p| covers(p, id, name));
         free && !topic::is_reserved(name.text())
     }
 
     /// `filter`: a valid filter. Allowed when a pattern covers everything that the filter can match.
-    pub fn may_subscribe(&self, role: Role, id: &str, filter: &Topic) -> bool {
+    pub fn may_subscribe(&self, role: Role, id: &[u8], filter: &Topic) -> bool {
         role == Role::Operator || self.subscribe.iter().any(|p| covers(p, id, filter))
     }
 }
 
 /// Whether every name that `filter` matches is matched by `pattern`. A name is a filter that matches itself.
-fn covers(pattern: &[Level], id: &str, filter: &Topic) -> bool {
+fn covers(pattern: &[Level], id: &[u8], filter: &Topic) -> bool {
     // A wildcard in a pattern's first level doesn't reach the server's own topics.
     if matches!(pattern.first(), Some(Level::Any | Level::Rest)) && topic::is_reserved(filter.text()) {
         return false;
@@ -88,7 +88,7 @@ fn covers(pattern: &[Level], id: &str, filter: &Topic) -> bool {
             (Level::Rest, _) => return true,
             (_, None | Some(b"#")) => false,
             (Level::Any, Some(_)) => true,
-            (Level::Id, Some(level)) => level == id.as_bytes(),
+            (Level::Id, Some(level)) => level == id,
             (Level::Literal(text), Some(level)) => **text == *level,
         };
         if !fits {
@@ -119,7 +119,10 @@ mod tests {
     fn a_device_stays_under_its_own_name() {
         let acl = default_acl();
         let may = |t: &str| {
-            (acl.may_publish(Role::Device, "d1", &split(t)), acl.may_subscribe(Role::Device, "d1", &split(t)))
+            (
+                acl.may_publish(Role::Device, b"d1", &split(t)),
+                acl.may_subscribe(Role::Device, b"d1", &split(t)),
+            )
         };
         for t in ["devices/d1/a", "devices/d1/", "devices/d1", "devices/d1/../x"] {
             assert_eq!(may(t), (true, true), "{t}");
@@ -137,18 +140,18 @@ mod tests {
             assert_eq!(may(t), (false, false), "{t}");
         }
         for f in ["#", "+/d1/#", "devices/+/#", "devices/#", "devices/+/t/#", "+/+", "$SYS/#"] {
-            assert!(!acl.may_subscribe(Role::Device, "d1", &split(f)), "{f}");
+            assert!(!acl.may_subscribe(Role::Device, b"d1", &split(f)), "{f}");
         }
-        assert!(acl.may_subscribe(Role::Device, "d1", &split("devices/d1/#")));
-        assert!(acl.may_subscribe(Role::Device, "d1", &split("devices/d1/+/x")));
+        assert!(acl.may_subscribe(Role::Device, b"d1", &split("devices/d1/#")));
+        assert!(acl.may_subscribe(Role::Device, b"d1", &split("devices/d1/+/x")));
     }
 
     #[test]
     fn an_operator_reads_everything_and_writes_no_reserved_topic() {
         let acl = default_acl();
-        assert!(acl.may_subscribe(Role::Operator, "op", &split("$SYS/#")));
-        assert!(acl.may_publish(Role::Operator, "op", &split("devices/d1/cmd")));
-        assert!(!acl.may_publish(Role::Operator, "op", &split("$SYS/broker/version")));
+        assert!(acl.may_subscribe(Role::Operator, b"op", &split("$SYS/#")));
+        assert!(acl.may_publish(Role::Operator, b"op", &split("devices/d1/cmd")));
+        assert!(!acl.may_publish(Role::Operator, b"op", &split("$SYS/broker/version")));
     }
 
     #[test]
@@ -185,7 +188,7 @@ mod tests {
             let (pattern, filter, name) = (close(pattern, open[0]), close(filter, open[1]), name.join("/"));
             prop_assume!(is_pattern(&pattern) && topic::is_filter(&filter) && topic::is_name(&name));
             let acl = Acl::new(&[], &vec![pattern.clone()]);
-            if acl.may_subscribe(Role::Device, "d1", &split(&filter)) && topic::matches(&filter, &name) {
+            if acl.may_subscribe(Role::Device, b"d1", &split(&filter)) && topic::matches(&filter, &name) {
                 let own = pattern.replace("{id}", "d1");
                 prop_assert!(topic::matches(&own, &name), "{}", format!("{own} {filter} {name}"));
             }

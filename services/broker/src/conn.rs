@@ -10,9 +10,8 @@ use ipc::link::stream::{self, SLOT_BITS};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum State {
-    #[default]
-    Free,
     /// CONNECT is awaited.
+    #[default]
     Opened,
     Connected,
     /// We have finished or aborted it, and wait for `Closed`.
@@ -58,7 +57,7 @@ impl Default for Conn {
             open: NONE,
             open_len: 0,
             keep_alive: 0,
-            state: State::Free,
+            state: State::Opened,
             role: Role::Device,
             ready: false,
             congested: false,

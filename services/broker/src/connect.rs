@@ -28,7 +28,7 @@ impl Service {
             );
         }
         if let Some(will) = connect.will {
-            if !self.acl.may_publish(role, id, &self.split(will.topic)?) {
+            if !self.acl.may_publish(role, id.as_bytes(), &self.split(will.topic)?) {
                 return self.refuse(link, c, Code::NotAuthorized, "will to a forbidden topic");
             }
         }
@@ -72,7 +72,7 @@ impl Service {
 
     fn is_own_id(&self, c: u32, id: &str) -> bool {
         match self.conns[c].role {
-            Role::Device => id == self.names.text(self.conns[c].name),
+            Role::Device => id.as_bytes() == self.names.bytes(self.conns[c].name),
             Role::Operator => !id.is_empty() && id.len() <= MAX_CLIENT_ID,
         }
     }
@@ -88,7 +88,7 @@ impl Service {
             self.lost(oldest, "too many sessions");
             self.end_session(oldest);
         }
-        let name = self.names.intern(id);
+        let name = self.names.intern(id.as_bytes());
         Some((self.sessions.create(name, role, clean, c), false))
     }
 

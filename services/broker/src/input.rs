@@ -118,7 +118,8 @@ impl Service {
 
     /// Handles what has become whole or need no longer wait.
     pub(crate) fn consume_kept(&mut self, link: &mut Link, c: u32) {
-        let Some(rare) = self.conns[c].rare.as_mut().filter(|r| !r.input.is_empty()) else { return };
+        let rare = self.conns.get_mut(c).and_then(|conn| conn.rare.as_mut());
+        let Some(rare) = rare.filter(|r| !r.input.is_empty()) else { return };
         let mut input = core::mem::take(&mut rare.input);
         let used = self.consume(link, c, &input);
         input.drain(..used);

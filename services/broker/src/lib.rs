@@ -30,6 +30,7 @@ mod slab;
 mod stats;
 mod subscribe;
 mod sys;
+mod table;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod topic;

@@ -1,6 +1,7 @@
 //! Interned strings: client names and topic levels, each stored once.
 
 use crate::slab::{NONE, Slab};
+use crate::table;
 use alloc::boxed::Box;
 use core::hash::{BuildHasher, Hasher};
 use foldhash::fast::FixedState;
@@ -22,22 +23,57 @@ impl Default for Name {
 
 #[derive(Default)]
 struct Entry {
-    text: Box<str>,
+    text: Text,
     references: u32,
     /// Retained messages that this client owns.
     retained: u32,
 }
 
-fn hash(hasher: &FixedState, text: &[u8]) -> u64 {
-    let mut hasher = hasher.build_hasher();
-    hasher.write(text);
-    hasher.finish()
+/// Bytes of a name that need no allocation of their own.
+const SHORT: usize = 22;
+
+/// As large as a boxed string and a tag.
+enum Text {
+    Short { len: u8, bytes: [u8; SHORT] },
+    Long(Box<[u8]>),
+}
+
+impl Default for Text {
+    fn default() -> Self {
+        Text::Short { len: 0, bytes: [0; SHORT] }
+    }
+}
+
+impl Text {
+    fn new(text: &[u8]) -> Self {
+        let mut bytes = [0; SHORT];
+        match bytes.get_mut(..text.len()) {
+            Some(front) => {
+                front.copy_from_slice(text);
+                Text::Short { len: text.len() as u8, bytes }
+            }
+            None => Text::Long(text.into()),
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Text::Short { len, bytes } => &bytes[..*len as usize],
+            Text::Long(bytes) => bytes,
+        }
+    }
 }
 
 pub struct Names {
     entries: Slab<Entry>,
     index: HashTable<u32>,
     hasher: FixedState,
+}
+
+fn hash(hasher: &FixedState, text: &[u8]) -> u64 {
+    let mut hasher = hasher.build_hasher();
+    hasher.write(text);
+    hasher.finish()
 }
 
 impl Names {
@@ -51,26 +87,28 @@ impl Names {
     }
 
     /// `name` is one that was interned and not released, not [`Name::NONE`].
-    pub fn text(&self, name: Name) -> &str {
-        &self.entries[name.0].text
+    #[inline]
+    pub fn bytes(&self, name: Name) -> &[u8] {
+        self.entries[name.0].text.bytes()
     }
 
-    pub fn find(&self, text: &str) -> Option<Name> {
+    pub fn text(&self, name: Name) -> &str {
+        core::str::from_utf8(self.bytes(name)).unwrap_or_default()
+    }
+
+    pub fn find(&self, text: &[u8]) -> Option<Name> {
         let entries = &self.entries;
-        self.index.find(self.hash(text.as_bytes()), |&n| *entries[n].text == *text).map(|&n| Name(n))
+        self.index.find(self.hash(text), |&n| entries[n].text.bytes() == text).map(|&n| Name(n))
     }
 
     /// The string's number, with one more reference to it.
-    pub fn intern(&mut self, text: &str) -> Name {
+    pub fn intern(&mut self, text: &[u8]) -> Name {
         if let Some(name) = self.find(text) {
-            self.entries[name.0].references += 1;
-            return name;
+            return self.again(name);
         }
-        let number = self.entries.insert(Entry { text: text.into(), references: 1, retained: 0 });
+        let number = self.entries.insert(Entry { text: Text::new(text), references: 1, retained: 0 });
         let (entries, hasher) = (&self.entries, &self.hasher);
-        self.index.insert_unique(hash(hasher, text.as_bytes()), number, |&n| {
-            hash(hasher, entries[n].text.as_bytes())
-        });
+        self.index.insert_unique(hash(hasher, text), number, |&n| hash(hasher, entries[n].text.bytes()));
         Name(number)
     }
 
@@ -85,10 +123,9 @@ impl Names {
         if entry.references > 0 {
             return;
         }
-        let hash = self.hash(self.text(name).as_bytes());
-        if let Ok(found) = self.index.find_entry(hash, |&n| n == name.0) {
-            found.remove();
-        }
+        let (entries, hasher) = (&self.entries, &self.hasher);
+        let rehash = |&n: &u32| hash(hasher, entries[n].text.bytes());
+        table::remove(&mut self.index, name.0, rehash);
         self.entries.remove(name.0);
     }
 
@@ -108,14 +145,22 @@ mod tests {
 
     #[test]
     fn a_string_is_stored_once_and_forgotten_with_its_last_reference() {
-        let mut names = Names::new(1);
-        let (a, b) = (names.intern("dev-1"), names.intern("dev-2"));
-        assert_eq!(names.intern("dev-1"), a);
-        assert_ne!(a, b);
-        names.release(a);
-        assert_eq!(names.find("dev-1"), Some(a));
-        names.release(a);
-        assert_eq!((names.find("dev-1"), names.len()), (None, 1));
-        assert_eq!(names.text(b), "dev-2");
+        for (one, two) in [(&b"dev-1"[..], &b"dev-2"[..]), (&[b'a'; 22], &[b'a'; 23]), (&[b'b'; 100], b"")] {
+            let mut names = Names::new(1);
+            let (a, b) = (names.intern(one), names.intern(two));
+            assert_eq!(names.intern(one), a);
+            assert_ne!(a, b);
+            assert_eq!((names.bytes(a), names.bytes(b)), (one, two));
+            names.release(a);
+            assert_eq!(names.find(one), Some(a));
+            names.release(a);
+            assert_eq!((names.find(one), names.len()), (None, 1));
+            assert_eq!(names.find(two), Some(b));
+        }
+    }
+
+    #[test]
+    fn short_names_cost_no_more_than_a_boxed_string_and_a_tag() {
+        assert_eq!(size_of::<Text>(), size_of::<Box<[u8]>>() + 8);
     }
 }

@@ -92,7 +92,7 @@ impl Service {
     }
 
     pub(crate) fn send_open(&mut self, link: &mut Link, c: u32) {
-        let conn = &mut self.conns[c];
+        let Some(conn) = self.conns.get_mut(c) else { return };
         if conn.open != NONE {
             let buf = core::mem::replace(&mut conn.open, NONE);
             link.own.lend(buf);
@@ -110,7 +110,7 @@ impl Service {
     /// Tells the lower side whose input has to wait, and whose no more.
     pub(crate) fn set_gates(&mut self, link: &mut Link) {
         while let Some(c) = self.gates.pop() {
-            let conn = &mut self.conns[c];
+            let Some(conn) = self.conns.get_mut(c) else { continue };
             if conn.is_open() && conn.blocked() != conn.paused {
                 conn.paused = conn.blocked();
                 conn.seen = self.now;
@@ -139,7 +139,7 @@ impl Service {
             }
             let Some(c) = self.ready.pop_front() else { return };
             // An entry of a connection that is gone, or stands in the list twice.
-            if !core::mem::take(&mut self.conns[c].ready) {
+            if !self.conns.get_mut(c).is_some_and(|conn| core::mem::take(&mut conn.ready)) {
                 continue;
             }
             match self.turn(link, c) {

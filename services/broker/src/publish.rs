@@ -27,7 +27,7 @@ impl Service {
         let session = self.conns[c].session;
         let Publish { prefixed_topic, payload, qos, retain, id, .. } = publish;
         let (role, name) = (self.conns[c].role, self.sessions[session].name);
-        if !self.acl.may_publish(role, self.names.text(name), &topic) {
+        if !self.acl.may_publish(role, self.names.bytes(name), &topic) {
             return Err("PUBLISH to a forbidden topic");
         }
         if qos == Qos::ExactlyOnce && !self.is_first(session, id)? {
@@ -244,8 +244,8 @@ impl Service {
 
     pub(crate) fn release_waiting(&mut self, waiting: Vec<(u32, u32)>) {
         for (c, number) in waiting {
-            if self.conns[c].number == number && self.conns[c].stalled {
-                self.conns[c].stalled = false;
+            if let Some(conn) = self.conns.get_mut(c).filter(|conn| conn.number == number && conn.stalled) {
+                conn.stalled = false;
                 self.gates.push(c);
                 self.resume.push(c);
             }

@@ -102,21 +102,17 @@ impl Service {
     /// `now_ns` (which doesn't go backwards). The caller flushes the link.
     pub fn drive(&mut self, now_ns: u64, link: &mut Link) -> u64 {
         self.now = (now_ns / (TICK_MS * 1_000_000)) as u32;
-        let mut change = link.poll(true);
-        if self.up && (change == Change::Down || link.port.fault().is_some()) {
+        if link.poll(true) == Change::Down {
             self.lose_all(link);
-        }
-        if change == Change::Down {
-            change = link.poll(true);
-        }
-        if change == Change::Up {
-            self.up = true;
-            self.events.push(Event::LinkUp);
+            link.poll(true);
         }
         for _ in 0..BATCH {
             let Some(message) = link.recv() else { break };
             self.receive(link, message);
             self.settle(link);
+        }
+        if self.up != link.is_up() {
+            self.follow(link);
         }
         self.timers(link);
         self.pump_ready(link);
@@ -186,7 +182,7 @@ impl Service {
         if slot >= self.config.connections {
             return None;
         }
-        let known = |c: &&Conn| c.number == number && c.state != State::Free;
+        let known = |c: &&Conn| c.number == number;
         let found = self.conns.get(slot).filter(known).map(|_| slot).ok_or(LinkFault::Reference);
         link.check(found)
     }
@@ -206,16 +202,15 @@ impl Service {
             link.send(&Down::Abort { conn: number });
             return;
         }
-        self.conns.reach(slot);
-        if self.conns[slot].state != State::Free {
+        if self.conns.get(slot).is_some() {
             link.check::<()>(Err(LinkFault::Reference));
             return;
         }
         let role = if identity.role == ROLE_OPERATOR { Role::Operator } else { Role::Device };
-        let name_id = self.names.intern(name);
+        let name_id = self.names.intern(name.as_bytes());
         let seen = self.now;
-        self.conns[slot] =
-            Conn { number, name: name_id, role, seen, state: State::Opened, ..Conn::default() };
+        let conn = Conn { number, name: name_id, role, seen, state: State::Opened, ..Conn::default() };
+        self.conns.occupy(slot, conn);
         if role == Role::Device && !acl::is_device_name(name) {
             return self.close(link, slot, "certificate name is no topic level");
         }
@@ -239,7 +234,7 @@ impl Service {
     /// Closes an open connection after all that was sent. Its will is published, unless it was discarded before.
     pub(crate) fn close(&mut self, link: &mut Link, c: u32, why: &'static str) {
         match self.conns[c].state {
-            State::Free | State::Closing => return,
+            State::Closing => return,
             State::Opened => self.refused(c, why),
             State::Connected => self.left(c, why),
         }
@@ -261,22 +256,34 @@ impl Service {
     fn forget(&mut self, link: &mut Link, c: u32) {
         self.drop_rare(c);
         self.wheel.cancel(c);
-        let conn = core::mem::take(&mut self.conns[c]);
+        let conn = self.conns.remove(c);
         if conn.open != crate::slab::NONE && link.is_up() {
             link.own.put(conn.open);
         }
         self.names.release(conn.name);
     }
 
+    /// The link came up, or tls broke its rules.
+    fn follow(&mut self, link: &mut Link) {
+        if link.is_up() {
+            self.up = true;
+            self.events.push(Event::LinkUp);
+        } else {
+            self.lose_all(link);
+        }
+    }
+
     /// The link went down: every connection is lost, as if the network had failed. Sessions stay.
     fn lose_all(&mut self, link: &mut Link) {
-        self.up = false;
+        if !core::mem::take(&mut self.up) {
+            return;
+        }
         let mut connections = 0;
-        for c in 0..self.conns.reached() {
-            match self.conns[c].state {
-                State::Free => continue,
-                State::Connected => self.left(c, "link to tls lost"),
-                State::Opened | State::Closing => {}
+        for c in 0..self.conns.end() {
+            match self.conns.get(c).map(|conn| conn.state) {
+                None => continue,
+                Some(State::Connected) => self.left(c, "link to tls lost"),
+                Some(State::Opened | State::Closing) => {}
             }
             connections += 1;
             self.forget(link, c);
@@ -330,7 +337,6 @@ impl Service {
                 self.wheel.set(c, due);
             }
             Some(_) => match self.conns[c].state {
-                State::Free => {}
                 State::Opened => self.close(link, c, "no CONNECT in time"),
                 State::Connected if self.conns[c].paused => self.close(link, c, "reads nothing"),
                 State::Connected => self.close(link, c, "keep alive or packet timed out"),
@@ -347,7 +353,6 @@ impl Service {
         let seconds = |s: u16| s as u32 * (1000 / TICK_MS as u32) + 1;
         let packet = seconds(self.config.packet_timeout_s);
         match conn.state {
-            State::Free => None,
             State::Opened => Some(conn.seen + seconds(self.config.connect_timeout_s)),
             State::Closing => Some(conn.seen + seconds(self.config.linger_s)),
             State::Connected if conn.paused => Some(conn.seen + packet),

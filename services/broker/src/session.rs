@@ -5,6 +5,7 @@ use crate::codec::Qos;
 use crate::message::Message;
 use crate::names::{Name, Names};
 use crate::slab::{NONE, Slab};
+use crate::table;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -203,7 +204,7 @@ impl Sessions {
     }
 
     pub fn find(&self, names: &Names, role: Role, id: &str) -> Option<u32> {
-        let name = names.find(id)?;
+        let name = names.find(id.as_bytes())?;
         let slab = &self.slab;
         self.index.find(hash(role, name), |&s| slab[s].name == name && slab[s].role == role).copied()
     }
@@ -219,10 +220,8 @@ impl Sessions {
     /// Forgets the session. Its subscriptions and the reference to its name are the caller's to release.
     pub fn remove(&mut self, number: u32) -> Session {
         self.unlink(number);
-        let (role, name) = (self.slab[number].role, self.slab[number].name);
-        if let Ok(entry) = self.index.find_entry(hash(role, name), |&s| s == number) {
-            entry.remove();
-        }
+        let slab = &self.slab;
+        table::remove(&mut self.index, number, |&s| hash(slab[s].role, slab[s].name));
         self.slab.remove(number)
     }
 
@@ -289,7 +288,7 @@ mod tests {
     fn sessions_are_found_by_role_and_name_and_age_in_order() {
         let (mut names, mut sessions) = (Names::new(3), Sessions::new());
         let mut make = |id: &str, role| {
-            let name = names.intern(id);
+            let name = names.intern(id.as_bytes());
             sessions.create(name, role, false, 0)
         };
         let (a, op, b) = (make("a", Role::Device), make("a", Role::Operator), make("b", Role::Device));

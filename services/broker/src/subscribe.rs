@@ -38,7 +38,7 @@ impl Service {
     fn add(&mut self, c: u32, filter: &str, qos: Qos) -> bool {
         let number = self.conns[c].session;
         let session = &self.sessions[number];
-        let id = self.names.text(session.name);
+        let id = self.names.bytes(session.name);
         let Ok(split) = self.split(filter) else { return false };
         if !topic::is_filter(filter) || !self.acl.may_subscribe(session.role, id, &split) {
             return false;

@@ -25,7 +25,9 @@ pub struct Peer {
     pub aborted: bool,
     pub paused: bool,
     pub released: bool,
-    /// Lies where the lower side would not take more: buffers are kept until `drain`.
+    /// Finish and Abort are not answered by `Closed`.
+    pub holds_end: bool,
+    /// Its outgoing buffers are kept until `drain`.
     pub keeps: bool,
     kept: Vec<u32>,
 }
@@ -207,7 +209,7 @@ impl Bench {
     /// `Closed` answers the first Finish or Abort.
     fn end(&mut self, conn: Conn, reason: Reason) {
         let peer = self.peer(conn);
-        if peer.finished != peer.aborted && !peer.released {
+        if peer.finished != peer.aborted && !peer.released && !peer.holds_end {
             self.lose(conn, reason);
         }
     }

@@ -57,7 +57,7 @@ impl<'a> Topic<'a> {
     pub fn levels(&self) -> impl Iterator<Item = &'a [u8]> {
         let bytes = self.text.as_bytes();
         let mut start = 0;
-        self.ends.iter().take(self.count).map(move |&end| {
+        self.ends[..self.count].iter().map(move |&end| {
             let level = bytes.get(start..end as usize).unwrap_or_default();
             start = end as usize + 1;
             level

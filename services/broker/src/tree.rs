@@ -7,6 +7,7 @@
 use crate::codec::Qos;
 use crate::names::{Name, Names};
 use crate::slab::{NONE, Slab};
+use crate::table;
 use crate::topic::{self, Topic};
 use alloc::vec::Vec;
 use hashbrown::HashTable;
@@ -52,12 +53,12 @@ impl Default for Node {
 #[derive(Clone)]
 struct Subscription {
     node: u32,
-    session: u32,
     /// List at the node.
     next: u32,
     prev: u32,
     /// List of the session.
     sibling: u32,
+    session: u32,
     qos: Qos,
     below: bool,
 }
@@ -116,13 +117,13 @@ impl Tree {
         let nodes = &self.nodes;
         let same = |&n: &u32| {
             let node = &nodes[n];
-            node.parent == parent && names.text(node.level).as_bytes() == level
+            node.parent == parent && names.bytes(node.level) == level
         };
         self.edges.find(edge_hash(names, parent, level), same).copied().unwrap_or(NONE)
     }
 
-    fn make_child(&mut self, names: &mut Names, parent: u32, level: &str) -> u32 {
-        let found = self.find_child(names, parent, level.as_bytes());
+    fn make_child(&mut self, names: &mut Names, parent: u32, level: &[u8]) -> u32 {
+        let found = self.find_child(names, parent, level);
         if found != NONE {
             return found;
         }
@@ -132,17 +133,17 @@ impl Tree {
         if next != NONE {
             self.nodes[next].prev = node;
         }
-        if level == "+" {
+        if level == b"+" {
             self.nodes[parent].plus = node;
         }
         let (nodes, names) = (&self.nodes, &*names);
-        let hash = |&n: &u32| edge_hash(names, nodes[n].parent, names.text(nodes[n].level).as_bytes());
+        let hash = |&n: &u32| edge_hash(names, nodes[n].parent, names.bytes(nodes[n].level));
         self.edges.insert_unique(hash(&node), node, hash);
         node
     }
 
     fn make_path(&mut self, names: &mut Names, path: &str) -> u32 {
-        path.split('/').fold(ROOT, |node, level| self.make_child(names, node, level))
+        topic::levels(path).fold(ROOT, |node, level| self.make_child(names, node, level))
     }
 
     fn find_path(&self, names: &Names, path: &str) -> u32 {
@@ -164,10 +165,9 @@ impl Tree {
                 return;
             }
             let (parent, next, prev, level) = (n.parent, n.next, n.prev, n.level);
-            let hash = edge_hash(names, parent, names.text(level).as_bytes());
-            if let Ok(edge) = self.edges.find_entry(hash, |&n| n == node) {
-                edge.remove();
-            }
+            let (nodes, all) = (&self.nodes, &*names);
+            let hash = |&n: &u32| edge_hash(all, nodes[n].parent, all.bytes(nodes[n].level));
+            table::remove(&mut self.edges, node, hash);
             match prev {
                 NONE => self.nodes[parent].child = next,
                 prev => self.nodes[prev].next = next,
@@ -400,7 +400,7 @@ impl Tree {
         let mut child = self.nodes[node].child;
         while child != NONE {
             let c = &self.nodes[child];
-            if c.stored > 0 && (node != ROOT || !topic::is_reserved(names.text(c.level))) {
+            if c.stored > 0 && (node != ROOT || !names.bytes(c.level).starts_with(b"$")) {
                 visit(child);
             }
             child = c.next;

@@ -14,7 +14,6 @@ const SLOTS: u32 = 512;
 struct Link {
     next: u32,
     prev: u32,
-    /// `NONE`: not set.
     due: u32,
 }
 
@@ -49,8 +48,7 @@ impl Wheel {
         let slot = (due % SLOTS) as usize;
         let next = core::mem::replace(&mut self.heads[slot], id);
         self.occupied[slot / 64] |= 1 << (slot % 64);
-        self.links.reach(id);
-        self.links[id] = Link { next, prev: NONE, due };
+        self.links.occupy(id, Link { next, prev: NONE, due });
         if next != NONE {
             self.links[next].prev = id;
         }
@@ -64,7 +62,7 @@ impl Wheel {
     }
 
     pub fn cancel(&mut self, id: u32) {
-        let Some(&Link { next, prev, due }) = self.links.get(id).filter(|l| l.due != NONE) else { return };
+        let Some(&Link { next, prev, due }) = self.links.get(id) else { return };
         let slot = (due % SLOTS) as usize;
         match prev {
             NONE => self.heads[slot] = next,
@@ -76,7 +74,7 @@ impl Wheel {
         if self.heads[slot] == NONE {
             self.occupied[slot / 64] &= !(1 << (slot % 64));
         }
-        self.links[id] = Link::default();
+        self.links.remove(id);
     }
 
     /// Goes to tick `now`; whose time has come is appended to `fired` and no longer set.
@@ -88,7 +86,7 @@ impl Wheel {
             self.occupied[slot / 64] &= !(1 << (slot % 64));
             while id != NONE {
                 fired.push(id);
-                id = core::mem::take(&mut self.links[id]).next;
+                id = self.links.remove(id).next;
             }
         }
         self.now = self.now.max(now);
