@@ -84,7 +84,7 @@ impl Service {
             doomed: Vec::new(),
             letters: VecDeque::new(),
             stalls: VecDeque::new(),
-            now: 0,
+            now: u32::MAX,
             sys_due: 0,
             input_used: 0,
             assigned_ids: 0,
@@ -101,7 +101,8 @@ impl Service {
     /// Handles what the link has brought and what is due. Returns the time at which it must be called again, in the clock of
     /// `now_ns` (which doesn't go backwards). The caller flushes the link.
     pub fn drive(&mut self, now_ns: u64, link: &mut Link) -> u64 {
-        self.now = (now_ns / (TICK_MS * 1_000_000)) as u32;
+        let tick = (now_ns / (TICK_MS * 1_000_000)) as u32;
+        let ticked = core::mem::replace(&mut self.now, tick) != tick;
         if link.poll(true) == Change::Down {
             self.lose_all(link);
             link.poll(true);
@@ -114,7 +115,9 @@ impl Service {
         if self.up != link.is_up() {
             self.follow(link);
         }
-        self.timers(link);
+        if ticked {
+            self.timers(link);
+        }
         self.pump_ready(link);
         self.flush_open(link);
         self.set_gates(link);
