@@ -83,17 +83,23 @@ fn map(kernel: &Kernel, region: u64, span: u64, phys: u64) -> Answer {
     if !inside || range.end > 1 << 48 || taken || Arch::is_protected(phys, range.bytes()) {
         return REFUSED;
     }
-    for (task, map) in maps_of(kernel, index) {
-        let space = kernel.space(kernel.tasks[task].root);
-        for page in 0..pages {
-            let at = map.vaddr + (first + page) * PAGE as u64;
-            let leaf = (phys + page * PAGE as u64, bound_flags(device, map));
-            space.set(at, Some(leaf)).map_err(|_| Misuse)?;
+    // Break before make: the pages may have been bound to something else before, and a processor that has both in its TLB
+    // is free to mix them (aarch64). Only this core has run a task, so flushing here is enough.
+    let set_all = |bind: bool| {
+        for (task, map) in maps_of(kernel, index) {
+            let space = kernel.space(kernel.tasks[task].root);
+            for page in 0..pages {
+                let at = map.vaddr + (first + page) * PAGE as u64;
+                let leaf = bind.then_some((phys + page * PAGE as u64, bound_flags(device, map)));
+                space.set(at, leaf).map_err(|_| Misuse)?;
+            }
         }
-    }
-    Arch::entries_written();
-    // The pages may have been bound to something else before. Only this core has run a task.
+        Ok(())
+    };
+    set_all(false)?;
     Arch::flush_all();
+    set_all(true)?;
+    Arch::entries_written();
     DONE
 }
 
