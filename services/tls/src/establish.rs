@@ -103,7 +103,7 @@ impl Service {
         self.refused(peer, failure);
     }
 
-    fn established(&mut self, index: usize, done: Done, links: &mut Links<'_, '_>) {
+    pub(crate) fn established(&mut self, index: usize, done: Done, links: &mut Links<'_, '_>) {
         let Phase::Handshake(handshake) = &self.slots[index].phase else { return };
         let peer = handshake.peer;
         self.leave_phase(index, Phase::Open(done.session));

@@ -17,7 +17,7 @@
 #![forbid(unsafe_code)]
 
 extern crate alloc;
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 extern crate std;
 
 mod admission;
@@ -25,6 +25,8 @@ mod chain;
 mod closing;
 pub mod config;
 mod establish;
+#[cfg(any(test, feature = "testing"))]
+pub mod fuzz;
 mod handshake;
 pub mod identity;
 mod inward;
@@ -34,6 +36,8 @@ mod server;
 mod service;
 mod slot;
 mod tap;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod timeouts;
 
 pub use config::{Config, Limits};

@@ -3,7 +3,7 @@
 mod common;
 
 use common::certs::{Certs, device, named};
-use common::{Bench, Pools, config, small_limits, write};
+use common::{Bench, Clients, Pools, config, fresh, small_limits, write};
 use ipc::link::stream::{Down, ROLE_DEVICE, ROLE_OPERATOR, Reason};
 use rcgen::{CertificateParams, date_time_ymd};
 use rustls::{AlertDescription, CertificateError, Error};
@@ -12,7 +12,7 @@ use tls::{Config, Failure, Limits};
 
 /// One connection to a fresh service; the bench behind it, and what the client saw.
 fn attempt(certs: &Certs, mut client: rustls::ClientConnection) -> (Bench, Result<(), Error>) {
-    let mut bench = Bench::new(certs);
+    let mut bench = fresh(certs);
     bench.open(1);
     let result = bench.pump(1, &mut client);
     (bench, result)
@@ -95,7 +95,7 @@ fn the_wall_clock_decides_and_without_one_nobody_gets_in() {
     params.not_after = date_time_ymd(2100, 1, 1);
     let party = certs.issue(params);
     for (wall, good) in [(4_102_444_799, true), (4_102_444_801, false), (0, false)] {
-        let mut bench = Bench::new(&certs);
+        let mut bench = fresh(&certs);
         bench.wall = wall;
         bench.open(1);
         // (Without a clock rustls has no alert to send.)
@@ -124,7 +124,7 @@ fn garbage() {
         b"\x16\x02\0\0\x01",
         &[0],
     ] {
-        let mut bench = Bench::new(&certs);
+        let mut bench = fresh(&certs);
         bench.open(1);
         bench.receive(1, bytes);
         bench.settle();
@@ -132,7 +132,7 @@ fn garbage() {
         refused(bench, &Failure::NotTls);
     }
     // A record of handshake type with nonsense in it gets as far as rustls.
-    let mut bench = Bench::new(&certs);
+    let mut bench = fresh(&certs);
     bench.open(1);
     bench.receive(1, b"\x16\x03\x01\0\x04\x0e\0\0\0");
     bench.settle();
@@ -143,7 +143,7 @@ fn garbage() {
 #[test]
 fn silence_and_stuck_handshakes_time_out() {
     let certs = Certs::new();
-    let mut bench = Bench::new(&certs);
+    let mut bench = fresh(&certs);
     bench.open(1);
     bench.settle();
     bench.now += 5_000_000_000;
@@ -170,14 +170,14 @@ fn silence_and_stuck_handshakes_time_out() {
 #[test]
 fn a_client_that_hangs_up() {
     let certs = Certs::new();
-    let mut bench = Bench::new(&certs);
+    let mut bench = fresh(&certs);
     bench.open(1);
     bench.receive(1, b"\x16\x03\x01");
     bench.fin(1);
     bench.settle();
     assert!(bench.wires[&1].aborted);
     refused(bench, &Failure::HungUp);
-    let mut bench = Bench::new(&certs);
+    let mut bench = fresh(&certs);
     bench.open(1);
     bench.settle();
     bench.close(1, Reason::Reset);
@@ -190,7 +190,7 @@ fn a_handshake_may_be_so_long_and_no_longer() {
     let certs = Certs::new();
     let party = certs.issue(device("dev-1"));
     let mut client = certs.client(Some(&party), &[]);
-    let mut bench = Bench::new(&certs);
+    let mut bench = fresh(&certs);
     bench.connect(1, certs.client(Some(&party), &[]));
     let mut hello = Vec::new();
     client.write_tls(&mut hello).unwrap();
@@ -287,7 +287,7 @@ fn names_and_roles() {
 #[test]
 fn nobody_gets_in_while_the_broker_is_away() {
     let certs = Certs::new();
-    let mut bench = Bench::new(&certs);
+    let mut bench = fresh(&certs);
     let mut client = bench.connect(1, certs.client(Some(&certs.issue(device("d"))), &[]));
     let out = write(&mut client, b"x");
     bench.receive(1, &out);

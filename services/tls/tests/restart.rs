@@ -3,7 +3,7 @@
 mod common;
 
 use common::certs::{Certs, device};
-use common::{BROKER, Bench, TCP, write};
+use common::{BROKER, Bench, Clients, TCP, fresh, write};
 use ipc::link::stream::{Down, PeerAddress, Reason, Up};
 use ipc::ring::{Change, LinkFault};
 use std::collections::BTreeMap;
@@ -39,7 +39,7 @@ fn forget_tcp(bench: &mut Bench) {
 fn a_broker_that_restarts_finds_no_old_connection() {
     let certs = Certs::new();
     let party = certs.issue(device("d"));
-    let mut bench = Bench::new(&certs);
+    let mut bench = fresh(&certs);
     let mut a = bench.connect(1, certs.client(Some(&party), &[]));
     bench.connect(2, certs.client(Some(&party), &[]));
     bench.open(3);
@@ -73,7 +73,7 @@ fn a_broker_that_restarts_finds_no_old_connection() {
 fn a_tcp_that_restarts_takes_its_connections_along() {
     let certs = Certs::new();
     let party = certs.issue(device("d"));
-    let mut bench = Bench::new(&certs);
+    let mut bench = fresh(&certs);
     let mut a = bench.connect(1, certs.client(Some(&party), &[]));
     bench.connect(2, certs.client(Some(&party), &[]));
     bench.open(3);
@@ -102,21 +102,21 @@ fn a_tcp_that_restarts_takes_its_connections_along() {
 fn both_links_come_up_again() {
     let certs = Certs::new();
     let party = certs.issue(device("d"));
-    let mut bench = Bench::new(&certs);
+    let mut bench = fresh(&certs);
     bench.connect(1, certs.client(Some(&party), &[]));
     // The tls task itself restarts: for the neighbours it is the one that changes its epoch.
     bench.kernel.restart(common::TLS);
     assert_eq!(bench.tcp.poll(true), Change::Down);
     assert_eq!(bench.broker.poll(true), Change::Down);
-    let mut fresh = Bench::new(&certs);
-    reconnect(&mut fresh);
-    fresh.connect(1, certs.client(Some(&party), &[]));
+    let mut other = fresh(&certs);
+    reconnect(&mut other);
+    other.connect(1, certs.client(Some(&party), &[]));
 }
 
 #[test]
 fn messages_that_cross_a_close_are_ignored_and_their_buffers_returned() {
     let certs = Certs::new();
-    let mut bench = Bench::new(&certs);
+    let mut bench = fresh(&certs);
     bench.connect(1, certs.client(Some(&certs.issue(device("d"))), &[]));
     bench.broker_releases = false;
     bench.close(1, Reason::Reset);
@@ -138,7 +138,7 @@ fn messages_that_cross_a_close_are_ignored_and_their_buffers_returned() {
 #[test]
 fn a_brokers_abort_resets() {
     let certs = Certs::new();
-    let mut bench = Bench::new(&certs);
+    let mut bench = fresh(&certs);
     bench.connect(1, certs.client(Some(&certs.issue(device("d"))), &[]));
     bench.tell(Down::Abort { conn: 1 });
     bench.settle();
@@ -164,7 +164,7 @@ fn tcp_may_not_lie() {
         (Up::Congested { conn: u32::MAX }, LinkFault::Reference),
     ];
     for (lie, fault) in lies {
-        let mut bench = Bench::new(&certs);
+        let mut bench = fresh(&certs);
         bench.connect(1, certs.client(Some(&certs.issue(device("d"))), &[]));
         bench.tcp.send(&lie);
         let _ = bench.tcp.flush();
@@ -188,7 +188,7 @@ fn the_broker_may_not_lie() {
         (Down::Released { conn: 5 }, LinkFault::Reference),
     ];
     for (lie, fault) in lies {
-        let mut bench = Bench::new(&certs);
+        let mut bench = fresh(&certs);
         bench.connect(1, certs.client(Some(&certs.issue(device("d"))), &[]));
         bench.tell(lie);
         bench.settle();

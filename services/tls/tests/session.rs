@@ -3,7 +3,7 @@
 mod common;
 
 use common::certs::{Certs, device};
-use common::{Bench, Pools, config, small_limits, write};
+use common::{Bench, Clients, Pools, config, fresh, small_limits, write};
 use ipc::link::stream::{Down, ROLE_DEVICE, Reason, Up};
 use rustls::CipherSuite::{
     TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384, TLS13_CHACHA20_POLY1305_SHA256,
@@ -22,7 +22,7 @@ fn bytes_flow_both_ways_in_every_suite() {
     let certs = Certs::new();
     let party = certs.issue(device("dev-1"));
     for suite in SUITES {
-        let mut bench = Bench::new(&certs);
+        let mut bench = fresh(&certs);
         let mut client = bench.connect(1, certs.client(Some(&party), &[suite]));
         assert_eq!(client.negotiated_cipher_suite().unwrap().suite(), suite);
         let identity = bench.clients[&1].identity;
@@ -63,7 +63,7 @@ fn finish(mut bench: Bench, conn: u32, mut client: rustls::ClientConnection) {
 #[test]
 fn the_server_prefers_aes_128() {
     let certs = Certs::new();
-    let mut bench = Bench::new(&certs);
+    let mut bench = fresh(&certs);
     let client = bench.connect(1, certs.client(Some(&certs.issue(device("d"))), &[]));
     assert_eq!(client.negotiated_cipher_suite().unwrap().suite(), TLS13_AES_128_GCM_SHA256);
 }
@@ -73,7 +73,7 @@ fn handshake_and_records_survive_any_fragmentation() {
     let certs = Certs::new();
     let party = certs.issue(device("dev-1"));
     for segment in [1, 2, 3, 4, 5, 6, 7, 21, 22, 23, 100, 700] {
-        let mut bench = Bench::new(&certs);
+        let mut bench = fresh(&certs);
         bench.segment = segment;
         let mut client = bench
             .connect(1, certs.client_with(Some(&party), &[], Some(64 + segment), &[&rustls::version::TLS13]));
@@ -90,7 +90,7 @@ fn handshake_and_records_survive_any_fragmentation() {
 fn a_record_may_be_cut_at_every_byte() {
     let certs = Certs::new();
     let party = certs.issue(device("dev-1"));
-    let mut bench = Bench::new(&certs);
+    let mut bench = fresh(&certs);
     let mut client = bench.connect(1, certs.client(Some(&party), &[]));
     let mut sent = Vec::new();
     for cut in 1..2 * (64 + 22) {
@@ -114,7 +114,7 @@ fn data_right_behind_finished_is_not_lost() {
     let certs = Certs::new();
     let party = certs.issue(device("dev-1"));
     for segment in [1460, 97] {
-        let mut bench = Bench::new(&certs);
+        let mut bench = fresh(&certs);
         bench.segment = segment;
         let mut client = certs.client(Some(&party), &[]);
         bench.open(1);
@@ -143,7 +143,7 @@ fn key_updates_in_both_directions() {
     let certs = Certs::new();
     let party = certs.issue(device("dev-1"));
     for suite in SUITES {
-        let mut bench = Bench::new(&certs);
+        let mut bench = fresh(&certs);
         let mut client = bench.connect(1, certs.client(Some(&party), &[suite]));
         for round in 0..20_u8 {
             client.refresh_traffic_keys().unwrap();
@@ -163,7 +163,7 @@ fn key_updates_in_both_directions() {
 #[test]
 fn a_flood_of_key_updates_is_ended() {
     let certs = Certs::new();
-    let mut bench = Bench::new(&certs);
+    let mut bench = fresh(&certs);
     let mut client = bench.connect(1, certs.client(Some(&certs.issue(device("d"))), &[]));
     for _ in 0..40 {
         // rustls holds a second request back until the first is answered, so each is sent by way of the wire at once.
@@ -186,7 +186,7 @@ fn a_flood_of_key_updates_is_ended() {
 fn a_tampered_byte_anywhere_ends_the_connection_with_an_alert() {
     let certs = Certs::new();
     let party = certs.issue(device("dev-1"));
-    let mut bench = Bench::new(&certs);
+    let mut bench = fresh(&certs);
     let record_len = 40 + 22;
     for at in 0..record_len {
         let conn = (at as u32 + 1) << 20 | (at as u32 % 8);
@@ -248,7 +248,7 @@ fn with_no_plaintext_buffer_frames_wait_and_nothing_is_lost() {
 fn a_paused_connection_waits_and_the_others_go_on() {
     let certs = Certs::new();
     let party = certs.issue(device("dev-1"));
-    let mut bench = Bench::new(&certs);
+    let mut bench = fresh(&certs);
     let mut a = bench.connect(1, certs.client(Some(&party), &[]));
     let mut b = bench.connect(2, certs.client(Some(&party), &[]));
     bench.tell(Down::Pause { conn: 1 });
@@ -310,7 +310,7 @@ fn with_no_ciphertext_buffer_or_under_congestion_the_brokers_buffers_wait() {
 fn a_finish_that_gets_stuck_ends_in_a_reset() {
     let certs = Certs::new();
     let party = certs.issue(device("dev-1"));
-    let mut bench = Bench::new(&certs);
+    let mut bench = fresh(&certs);
     bench.connect(1, certs.client(Some(&party), &[]));
     bench.connect(2, certs.client(Some(&party), &[]));
     // One can't send its last bytes, the other's peer doesn't answer the close_notify.
