@@ -5,7 +5,8 @@ use core::panic::PanicInfo;
 
 use crate::arch::{Arch, Machine};
 
-/// How long the words stay before the reset, in ticks of a counter of about 1 GHz or less.
+/// How long the words stay before the reset, in seconds; in ticks while the counter's rate is not known.
+const DELAY_SECONDS: u64 = 2;
 const DELAY_TICKS: u64 = 2_000_000_000;
 
 struct Console;
@@ -25,7 +26,11 @@ pub fn panic(info: &PanicInfo) -> ! {
     }
     let _ = Console.write_str("; reset\r\n");
     let start = Arch::counter();
-    while Arch::counter().wrapping_sub(start) < DELAY_TICKS {
+    let delay = match Arch::counter_hz() {
+        0 => DELAY_TICKS,
+        hz => hz.saturating_mul(DELAY_SECONDS),
+    };
+    while Arch::counter().wrapping_sub(start) < delay {
         core::hint::spin_loop();
     }
     Arch::reboot()
