@@ -32,6 +32,8 @@ pub mod listen;
 pub mod network;
 pub mod output;
 pub mod packet;
+#[cfg(any(test, feature = "testing"))]
+pub mod peer;
 pub mod random;
 pub mod receive;
 #[cfg(any(test, feature = "testing"))]

@@ -1,7 +1,7 @@
 //! Peers that lie: forged resets, SYNs, ACKs, floods, tiny segments, lies of the neighbours' tasks.
 
-use super::peer::*;
 use crate::packet::*;
+use crate::peer::*;
 use crate::rig::{Rig, Sizes, config};
 use crate::{Config, Event};
 use ipc::link::frame;

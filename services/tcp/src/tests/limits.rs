@@ -1,9 +1,9 @@
 //! Every bound, reached.
 
-use super::peer::*;
 use super::wire::*;
 use crate::Config;
 use crate::packet::*;
+use crate::peer::*;
 use crate::rig::{Rig, Sizes, config};
 use ipc::link::stream::Reason;
 
@@ -259,15 +259,16 @@ fn third_duplicate_ack() {
 
 #[test]
 fn delayed_acks_overflow_into_quick_ones() {
-    let mut rig = Rig::new(Config { max_connections: 1100, ..config() }, Sizes::default());
+    let sizes = Sizes { frames: 2048, transmit: 2048, ..Sizes::default() };
+    let mut rig = Rig::new(Config { max_connections: 1100, ..config() }, sizes);
     let mut peers: Vec<_> = (0..1100).map(|i| Peer::connected(&mut rig, 2000 + i)).collect();
-    for peer in &mut peers {
-        for _ in 0..16 {
-            peer.send(&mut rig, ACK, b"x");
-        }
-    }
-    let at_once: usize = peers.iter_mut().map(|p| p.send(&mut rig, ACK, b"x").len()).sum();
-    assert_eq!(at_once, 1100 - crate::service::MAX_DELAYED);
+    let mut round = || {
+        let frames: Vec<_> = peers.iter().map(|p| p.frame(ACK, b"x")).collect();
+        peers.iter_mut().for_each(|p| p.seq += 1);
+        rig.exchange(&frames).len()
+    };
+    assert_eq!((0..16).map(|_| round()).sum::<usize>(), 16 * 1100);
+    assert_eq!(round(), 1100 - crate::service::MAX_DELAYED);
     assert_eq!(pass(&mut rig, 1).len(), crate::service::MAX_DELAYED);
 }
 

@@ -3,7 +3,6 @@
 mod attack;
 mod limits;
 mod network;
-mod peer;
 mod restart;
 mod transfer;
 mod wire;

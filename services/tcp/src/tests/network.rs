@@ -1,7 +1,7 @@
 //! ARP, ICMP echo and DHCP, in smoltcp's formats and against smoltcp's own idea of them.
 
-use super::peer::*;
 use crate::packet::BROADCAST;
+use crate::peer::*;
 use crate::rig::{IP, MAC, Rig, Sizes, config};
 use crate::{Address, Config, Event};
 use core::net::Ipv4Addr;

@@ -1,10 +1,10 @@
 //! Lives of the neighbours: a new nic loses no byte, a new tls resets every connection, and our own new life resets those of
 //! the earlier one.
 
-use super::peer::*;
 use super::wire::*;
 use crate::Event;
 use crate::packet::*;
+use crate::peer::*;
 use crate::rig::{Rig, Sizes, config};
 
 /// Echoes over a connection while the nic restarts again and again.

@@ -3,6 +3,8 @@
 use crate::emit::{self, Header};
 use crate::packet::*;
 use crate::rig::{IP, MAC, Rig};
+use std::vec;
+use std::vec::Vec;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Peer {
