@@ -45,7 +45,7 @@ pub fn is_pattern(pattern: &str) -> bool {
         && pattern.split('/').all(|level| level == "{id}" || !level.contains(['{', '}']))
 }
 
-fn compile(pattern: &String) -> Box<[Level]> {
+fn compile(pattern: &str) -> Box<[Level]> {
     let level = |level: &[u8]| match level {
         b"{id}" => Level::Id,
         b"+" => Level::Any,
@@ -59,8 +59,8 @@ impl Acl {
     /// Patterns as [`is_pattern`] allows.
     pub fn new(publish: &[String], subscribe: &[String]) -> Self {
         Acl {
-            publish: publish.iter().map(compile).collect(),
-            subscribe: subscribe.iter().map(compile).collect(),
+            publish: publish.iter().map(|p| compile(p)).collect(),
+            subscribe: subscribe.iter().map(|p| compile(p)).collect(),
         }
     }
 

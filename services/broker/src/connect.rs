@@ -27,10 +27,10 @@ impl Service {
                 "client identifier is not the certificate's name",
             );
         }
-        if let Some(will) = connect.will {
-            if !self.acl.may_publish(role, id.as_bytes(), &self.split(will.topic)?) {
-                return self.refuse(link, c, Code::NotAuthorized, "will to a forbidden topic");
-            }
+        if let Some(will) = connect.will
+            && !self.acl.may_publish(role, id.as_bytes(), &self.split(will.topic)?)
+        {
+            return self.refuse(link, c, Code::NotAuthorized, "will to a forbidden topic");
         }
         self.take_over(link, role, id, connect.clean_session);
         let Some((session, present)) = self.session_for(c, role, id, connect.clean_session) else {

@@ -268,11 +268,11 @@ impl Service {
 /// Acknowledgements from clients.
 impl Service {
     pub(crate) fn puback(&mut self, c: u32, id: u16) {
-        self.acknowledged(c, id, Awaits::PubAck);
+        self.acknowledged(c, id, Awaits::Ack);
     }
 
     pub(crate) fn pubcomp(&mut self, c: u32, id: u16) {
-        self.acknowledged(c, id, Awaits::PubComp);
+        self.acknowledged(c, id, Awaits::Comp);
     }
 
     /// Ends the exchange of `id`, if that is what it awaits; anything else is ignored (it may belong to an earlier life).
@@ -292,10 +292,10 @@ impl Service {
             && let Some(at) = flow.find(id)
         {
             let sent = &mut flow.inflight[at];
-            if sent.awaits == Awaits::PubAck {
+            if sent.awaits == Awaits::Ack {
                 return;
             }
-            (sent.awaits, sent.message) = (Awaits::PubComp, None);
+            (sent.awaits, sent.message) = (Awaits::Comp, None);
         }
         self.reply(link, c, &codec::ack(Ack::PubRel, id));
     }

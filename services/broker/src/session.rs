@@ -76,22 +76,24 @@ pub struct Flow {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaits {
-    PubAck,
-    PubRec,
-    PubComp,
+    /// PUBACK, of a QoS 1 message.
+    Ack,
+    /// PUBREC, then PUBCOMP, of a QoS 2 message.
+    Rec,
+    Comp,
 }
 
 impl Awaits {
     pub fn first(qos: Qos) -> Self {
-        if qos == Qos::ExactlyOnce { Awaits::PubRec } else { Awaits::PubAck }
+        if qos == Qos::ExactlyOnce { Awaits::Rec } else { Awaits::Ack }
     }
 
     /// The QoS of the PUBLISH that awaits this; `None`: it is PUBREL that does.
     pub fn qos(self) -> Option<Qos> {
         match self {
-            Awaits::PubAck => Some(Qos::AtLeastOnce),
-            Awaits::PubRec => Some(Qos::ExactlyOnce),
-            Awaits::PubComp => None,
+            Awaits::Ack => Some(Qos::AtLeastOnce),
+            Awaits::Rec => Some(Qos::ExactlyOnce),
+            Awaits::Comp => None,
         }
     }
 }
@@ -311,12 +313,7 @@ mod tests {
     #[test]
     fn packet_identifiers_skip_zero_and_those_in_flight() {
         let mut session = Session { last_id: u16::MAX - 1, ..Session::default() };
-        session.flow().inflight.push_back(Sent {
-            id: 1,
-            awaits: Awaits::PubAck,
-            retain: false,
-            message: None,
-        });
+        session.flow().inflight.push_back(Sent { id: 1, awaits: Awaits::Ack, retain: false, message: None });
         assert_eq!([session.next_id(), session.next_id(), session.next_id()], [u16::MAX, 2, 3]);
     }
 }
