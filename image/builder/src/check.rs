@@ -1,6 +1,6 @@
 //! From the task graph as it was written to a [`Plan`], with every rule of the manifest checked.
 
-use crate::config::{Config, Pools};
+use crate::config::{Config, Limits, Pools};
 use crate::diagnostic::{Diagnostic, Diagnostics, Source};
 use crate::plan::{End, Irq, Link, Map, NamedCap, Plan, Pool, Region, Task};
 use crate::system::{self, System};
@@ -115,7 +115,17 @@ impl Check<'_> {
             v.as_ref().map_or(0, |v| v.get_ref().get())
         };
         let program = task.program.clone().unwrap_or_else(|| name.clone());
-        let heap = task.heap.get() + task.heap_per_connection.get() * self.config.limits.connections.get();
+        let mut heap = task.heap.get();
+        for (limit, each) in &task.heap_per {
+            match self.config.limits.get(limit.get_ref()) {
+                Some(n) => heap += n * each.get(),
+                None => {
+                    let message =
+                        format!("no heap depends on {:?}, but on {}", limit.get_ref(), Limits::NAMES);
+                    self.error(limit.span(), format!("task[{i}].heap_per"), message);
+                }
+            }
+        }
         let mut caps = Vec::new();
         if i == 0 {
             // Always handle 0.
@@ -231,7 +241,7 @@ impl Check<'_> {
                 self.error(of.span(), format!("{key}.of"), message);
                 return None;
             };
-            self.map(tasks[1 - side], lent.region, None, false);
+            self.map(tasks[1 - side], lent.region, Some(of.get_ref()), false);
             return Some(Pool { borrowed: true, ..lent });
         }
         let (Some(buffers), Some(size)) = (&pool.buffers, &pool.size) else {

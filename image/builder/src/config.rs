@@ -2,7 +2,7 @@
 //! default and what it means.
 
 use crate::diagnostic::{Diagnostic, Diagnostics, Source};
-use crate::value::{Number, Size};
+use crate::value::{Number, Size, bytes};
 use serde::Deserialize;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -59,13 +59,7 @@ pub struct Network {
 
 impl Default for Network {
     fn default() -> Self {
-        Network {
-            dhcp: Spanned::new(0..0, true),
-            address: None,
-            prefix: None,
-            gateway: None,
-            port: Number::new(8883),
-        }
+        Network { dhcp: unspanned(true), address: None, prefix: None, gateway: None, port: Number::new(8883) }
     }
 }
 
@@ -87,25 +81,29 @@ pub struct Limits {
     pub connections: Number<1, 65536>,
     /// TLS handshakes at a time.
     pub handshakes: Number<1, 4096>,
-    /// Seconds in which a connection must finish its handshake, and then send its CONNECT.
+    /// Seconds in which a connection must finish its handshake.
     pub handshake_seconds: Number<1, 120>,
+    /// Seconds after that in which a client must send its CONNECT.
+    pub connect_seconds: Number<1, 600>,
     /// Largest MQTT packet.
-    pub packet: Size<256, { 4 << 20 }>,
+    pub packet: Size<256, { 16 << 20 }>,
     /// Sessions, connected or not.
-    pub sessions: Number<1, 65536>,
-    /// QoS 1 messages that wait in a session for its client.
-    pub queue_messages: Number<1, 65535>,
-    pub queue: Size<1024, { 64 << 20 }>,
+    pub sessions: Spanned<Number<1, 262_144>>,
+    /// Seconds that a session is kept for a client that is away.
+    pub session_seconds: Number<1, { u32::MAX as u64 }>,
+    /// Topic filters of one session, and of all.
+    pub session_subscriptions: Number<1, 65535>,
+    pub subscriptions: Number<1, 4_194_304>,
     /// QoS 1 messages that a client has not acknowledged, at a time.
-    pub inflight: Number<1, 65535>,
-    /// Topic filters a session, and in all.
-    pub subscriptions: Number<1, 1024>,
-    pub all_subscriptions: Number<1, 1_000_000>,
-    /// Retained messages in all, and their bytes.
-    pub retained_messages: Number<0, 1_000_000>,
-    pub retained: Size<0, { 1 << 30 }>,
-    /// Largest keep alive in seconds; a client that asks for more, or for none, is held to this.
-    pub keep_alive: Number<1, 65535>,
+    pub inflight: Number<1, 1024>,
+    /// Messages that wait in one session, and their bytes.
+    pub queue_messages: Number<2, 1_000_000>,
+    pub queue: Spanned<Size<1024, { 256 << 20 }>>,
+    /// Bytes of all messages that the broker keeps: queued, in flight, retained, wills.
+    pub store: Spanned<Size<1024, { 1 << 30 }>>,
+    /// Retained messages of all clients, and of one.
+    pub retained: Number<0, 1_000_000>,
+    pub client_retained: Number<0, 1_000_000>,
 }
 
 impl Default for Limits {
@@ -114,17 +112,35 @@ impl Default for Limits {
             connections: Number::new(4096),
             handshakes: Number::new(256),
             handshake_seconds: Number::new(10),
-            packet: Size::new((1 << 20) + (64 << 10)),
-            sessions: Number::new(8192),
+            connect_seconds: Number::new(10),
+            packet: Size::new(2 << 20),
+            sessions: unspanned(Number::new(8192)),
+            session_seconds: Number::new(7 * 24 * 3600),
+            session_subscriptions: Number::new(64),
+            subscriptions: Number::new(32768),
+            inflight: Number::new(32),
             queue_messages: Number::new(1000),
-            queue: Size::new(4 << 20),
-            inflight: Number::new(20),
-            subscriptions: Number::new(64),
-            all_subscriptions: Number::new(32768),
-            retained_messages: Number::new(16384),
-            retained: Size::new(16 << 20),
-            keep_alive: Number::new(65535),
+            queue: unspanned(Size::new(4 << 20)),
+            store: unspanned(Size::new(24 << 20)),
+            retained: Number::new(8192),
+            client_retained: Number::new(1024),
         }
+    }
+}
+
+impl Limits {
+    pub const NAMES: &str = "connections, handshakes, sessions, subscriptions, store";
+
+    /// The limits that a task's heap can depend on.
+    pub fn get(&self, name: &str) -> Option<u64> {
+        Some(match name {
+            "connections" => self.connections.get(),
+            "handshakes" => self.handshakes.get(),
+            "sessions" => self.sessions.get_ref().get(),
+            "subscriptions" => self.subscriptions.get(),
+            "store" => self.store.get_ref().get(),
+            _ => return None,
+        })
     }
 }
 
@@ -171,13 +187,15 @@ impl Pools {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Acl {
-    /// Topic filters in which a device may publish and subscribe; `{id}` is its identity.
-    pub devices: Vec<Spanned<String>>,
+    /// Topic filters in which a device may publish and subscribe; a level `{id}` is its identity.
+    pub publish: Vec<Spanned<String>>,
+    pub subscribe: Vec<Spanned<String>>,
 }
 
 impl Default for Acl {
     fn default() -> Self {
-        Acl { devices: vec![Spanned::new(0..0, "devices/{id}/#".into())] }
+        let own = || vec![unspanned("devices/{id}/#".to_string())];
+        Acl { publish: own(), subscribe: own() }
     }
 }
 
@@ -200,6 +218,7 @@ impl Config {
         let config: Config = source.parse()?;
         let mut errors = Vec::new();
         config.check_network(source, &mut errors);
+        config.check_limits(source, &mut errors);
         config.check_acl(source, &mut errors);
         if errors.is_empty() { Ok(config) } else { Err(Diagnostics(errors)) }
     }
@@ -228,23 +247,38 @@ impl Config {
         }
     }
 
-    /// MQTT 3.1.1, section 4.7: `#` last and alone in its level, `+` alone in its level, no NUL.
+    /// Limits that depend on each other.
+    fn check_limits(&self, source: &Source, errors: &mut Vec<Diagnostic>) {
+        let l = &self.limits;
+        if l.sessions.get_ref().get() < l.connections.get() {
+            let message = format!("fewer sessions than connections ({})", l.connections.get());
+            errors.push(source.error(l.sessions.span(), "limits.sessions", message));
+        }
+        if l.queue.get_ref().get() < l.packet.get() {
+            let message = format!("a queue must hold the largest packet ({})", bytes(l.packet.get()));
+            errors.push(source.error(l.queue.span(), "limits.queue", message));
+        }
+        if l.store.get_ref().get() < l.queue.get_ref().get() {
+            let message = format!("the store must hold one full queue ({})", bytes(l.queue.get_ref().get()));
+            errors.push(source.error(l.store.span(), "limits.store", message));
+        }
+    }
+
+    /// The broker knows what a pattern is.
     fn check_acl(&self, source: &Source, errors: &mut Vec<Diagnostic>) {
-        for (i, pattern) in self.acl.devices.iter().enumerate() {
-            let text = pattern.get_ref();
-            let levels: Vec<&str> = text.split('/').collect();
-            let last = levels.len() - 1;
-            let alone = |(n, level): (usize, &&str)| match *level {
-                "#" => n == last,
-                "+" => true,
-                other => !other.contains(['#', '+', '\0']),
-            };
-            let good = !text.is_empty() && text.len() <= 256 && levels.iter().enumerate().all(alone);
-            if !good {
-                let message =
-                    format!("{text:?} is no topic filter (MQTT 3.1.1, section 4.7; at most 256 bytes)");
-                errors.push(source.error(pattern.span(), format!("acl.devices[{i}]"), message));
+        for (key, patterns) in [("publish", &self.acl.publish), ("subscribe", &self.acl.subscribe)] {
+            for (i, pattern) in patterns.iter().enumerate() {
+                if !broker::acl::is_pattern(pattern.get_ref()) {
+                    let message =
+                        "no topic filter (MQTT 3.1.1, section 4.7), or a level in braces other than {id}";
+                    errors.push(source.error(pattern.span(), format!("acl.{key}[{i}]"), message));
+                }
             }
         }
     }
+}
+
+/// A default: it stands in no file.
+fn unspanned<T>(value: T) -> Spanned<T> {
+    Spanned::new(0..0, value)
 }

@@ -1,4 +1,4 @@
-//! The key that signs packages: minisign key files, `NAME.key` (secret) and `NAME.pub`.
+//! The key that signs packages: minisign's key files.
 
 use minisign::{KeyPair, PublicKey, SecretKey, SecretKeyBox};
 use std::io;
@@ -9,34 +9,37 @@ const UNTRUSTED_COMMENT: &str = "signature of an urMQTT package";
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("{path}: {source}", path = path.display())]
+    #[error("{}", path.display())]
     Io { path: PathBuf, source: io::Error },
-    #[error("{path}: {source}", path = path.display())]
+    #[error("{}", path.display())]
     Key { path: PathBuf, source: minisign::PError },
-    #[error("cannot sign: {0}")]
-    Sign(minisign::PError),
+    #[error("cannot sign")]
+    Sign(#[source] minisign::PError),
 }
 
-/// The development key of a folder, made on first use. It has no passphrase and is good for nothing but development.
-pub fn development(folder: &Path) -> Result<PathBuf, Error> {
-    let secret = folder.join("development.key");
+/// Where the development key is. It has no passphrase and is good for nothing but development.
+pub const DEVELOPMENT: &str = "out/keys/development.key";
+
+/// Makes the key pair `secret` and `secret` with the extension `pub`, without a passphrase, unless it is there.
+pub fn ensure(secret: &Path) -> Result<(), Error> {
     if secret.exists() {
-        return Ok(secret);
+        return Ok(());
     }
     let io = |path: &Path| {
         let path = path.to_owned();
         move |source| Error::Io { path, source }
     };
-    let key = |source| Error::Key { path: secret.clone(), source };
-    std::fs::create_dir_all(folder).map_err(io(folder))?;
+    let key = |source| Error::Key { path: secret.to_owned(), source };
+    if let Some(folder) = secret.parent() {
+        std::fs::create_dir_all(folder).map_err(io(folder))?;
+    }
     let pair = KeyPair::generate_unencrypted_keypair().map_err(key)?;
-    let public = folder.join("development.pub");
+    let public = secret.with_extension("pub");
     let public_text = pair.pk.to_box().map_err(key)?.to_string();
     std::fs::write(&public, public_text).map_err(io(&public))?;
-    let secret_text = pair.sk.to_box(Some("urMQTT development key")).map_err(key)?.to_string();
+    let secret_text = pair.sk.to_box(Some("minisign secret key, without a passphrase")).map_err(key)?.to_string();
     // Last: a secret key that is there means that the pair is.
-    write_private(&secret, secret_text.as_bytes()).map_err(io(&secret))?;
-    Ok(secret)
+    write_private(secret, secret_text.as_bytes()).map_err(io(secret))
 }
 
 /// Writes a file that only its owner may read.

@@ -13,9 +13,11 @@
 pub mod check;
 pub mod config;
 pub mod diagnostic;
+pub mod disk;
 pub mod elf;
 pub mod keys;
 pub mod package;
+pub mod pki;
 pub mod plan;
 pub mod service;
 pub mod system;

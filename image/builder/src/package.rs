@@ -3,6 +3,7 @@
 use crate::config::Config;
 use crate::diagnostic::{Diagnostics, Source};
 use crate::elf::{self, Program};
+use crate::pki::Pki;
 use crate::plan::Plan;
 use crate::system::System;
 use crate::tables::{self, Parts, Place};
@@ -22,19 +23,23 @@ pub struct Request<'r> {
     pub development: bool,
     /// Folder with `kernel` and the tasks' ELF files.
     pub artifacts: &'r Path,
+    /// Folder of `ca.crt`, `server.crt` and `server.key`, where the configuration names no others.
+    pub certs: &'r Path,
     pub command_line: &'r str,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("{0}")]
+    #[error(transparent)]
     Config(#[from] Diagnostics),
-    #[error("{path}: {source}", path = path.display())]
+    #[error("{}", path.display())]
     Io { path: PathBuf, source: std::io::Error },
-    #[error("{path}: {source}", path = path.display())]
+    #[error("{}", path.display())]
     Elf { path: PathBuf, source: elf::Error },
     #[error(transparent)]
     Key(#[from] keys::Error),
+    #[error(transparent)]
+    Pki(#[from] crate::pki::Error),
     /// The builder contradicts the reader: a mistake of ours.
     #[error("the package that was written is refused: {0}")]
     Package(package::Error),
@@ -62,6 +67,11 @@ pub fn plan(request: &Request) -> Result<(Plan, Config), Error> {
 /// Builds and signs the package.
 pub fn build(request: &Request, secret: &SecretKey) -> Result<Package, Error> {
     let (plan, config) = plan(request)?;
+    let pki = match plan.tasks.iter().any(|t| t.config.as_str() == "tls") {
+        true => Pki::read(&config.pki, request.certs)?,
+        false => Pki::default(),
+    };
+    let inputs = service::Inputs { config: &config, pki: &pki };
     let kernel = read(&request.artifacts.join(KERNEL))?;
     let mut programs = Vec::new();
     for task in &plan.tasks {
@@ -70,7 +80,7 @@ pub fn build(request: &Request, secret: &SecretKey) -> Result<Package, Error> {
         programs.push(Program::parse(&file, request.arch).map_err(|source| Error::Elf { path, source })?);
     }
     let infos: Vec<_> = (0..plan.tasks.len())
-        .map(|i| tables::info(&plan, i, &service::config(&plan, i, &config), config.development))
+        .map(|i| tables::info(&plan, i, &service::settings(&plan, i, &inputs), config.development))
         .collect();
     let payload = payload(request, &plan, &config, &kernel, &programs, &infos)?;
     let comment = format!("urMQTT {} image version {}", request.arch.name(), config.image.version.get());

@@ -40,9 +40,9 @@ pub struct Task {
     pub period_us: Option<Spanned<Number<1, 1_000_000>>>,
     pub stack: Size<4096, { 16 << 20 }>,
     pub heap: Size<4096, { 1 << 30 }>,
-    /// Heap on top of `heap` for each of the user's `limits.connections`.
-    #[serde(default = "no_bytes")]
-    pub heap_per_connection: Size<0, 65536>,
+    /// Bytes on top of `heap` for each unit of one of the user's `[limits]`.
+    #[serde(default)]
+    pub heap_per: BTreeMap<Spanned<String>, Size<0, 65536>>,
     #[serde(default = "yes")]
     pub simd: bool,
     /// x86: the ports of COM1.
@@ -158,10 +158,6 @@ pub struct Irq {
 
 fn zero() -> Number<0, 63> {
     Number::new(0)
-}
-
-fn no_bytes() -> Size<0, 65536> {
-    Size::new(0)
 }
 
 fn yes() -> bool {

@@ -1,9 +1,10 @@
 //! `urmqtt build`: configuration and artifacts to a signed package and a disk image.
 
 use crate::Arch;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use builder::diagnostic::Source;
 use builder::package::{self, Package, Request};
+use builder::{disk, keys};
 use std::path::{Path, PathBuf};
 
 /// Check the configuration and build the signed image
@@ -23,7 +24,7 @@ pub struct Args {
     /// Folder of kernel, tasks and loaders [default: out/ARCH/artifacts]
     #[arg(long, value_name = "DIR")]
     pub artifacts: Option<PathBuf>,
-    /// Folder for the results [default: out/ARCH]
+    /// Folder for the results [default: out/ARCH, out/ARCH-dev, out/ARCH-SYSTEM]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Folder of ca.crt, server.crt and server.key
@@ -44,8 +45,14 @@ pub struct Args {
 }
 
 impl Args {
+    /// Each kind of image has its folder.
     pub fn out(&self) -> PathBuf {
-        self.out.clone().unwrap_or_else(|| Path::new("out").join(self.arch.name()))
+        let kind = match (self.system.as_str(), self.dev) {
+            ("default", false) => String::new(),
+            ("default", true) => "-dev".into(),
+            (system, _) => format!("-{}", Path::new(system).file_stem().unwrap_or_default().display()),
+        };
+        self.out.clone().unwrap_or_else(|| Path::new("out").join(format!("{}{kind}", self.arch.name())))
     }
 
     pub fn artifacts(&self) -> PathBuf {
@@ -54,6 +61,10 @@ impl Args {
 
     pub fn package(&self) -> PathBuf {
         self.out().join("urmqtt.pkg")
+    }
+
+    pub fn disk(&self) -> PathBuf {
+        self.out().join("disk.img")
     }
 }
 
@@ -77,17 +88,19 @@ pub fn run(args: &Args) -> Result<()> {
 pub fn build(args: &Args) -> Result<Package> {
     let system = system(&args.system)?;
     let config = config(args.config.as_deref())?;
-    let secret = match &args.key {
-        Some(path) => path.clone(),
-        None => builder::keys::development(Path::new("out/keys"))?,
-    };
-    let secret = builder::keys::read_secret(&secret)?;
+    let development = PathBuf::from(keys::DEVELOPMENT);
+    let secret = args.key.as_ref().unwrap_or(&development);
+    if args.key.is_none() {
+        keys::ensure(secret)?;
+    }
+    let secret = keys::read_secret(secret)?;
     let request = Request {
         arch: args.arch.package(),
         system: &system,
         config: &config,
         development: args.dev,
         artifacts: &args.artifacts(),
+        certs: &args.certs,
         command_line: &args.command_line,
     };
     let built = package::build(&request, &secret).map_err(explain)?;
@@ -95,17 +108,30 @@ pub fn build(args: &Args) -> Result<Package> {
     std::fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
     let path = args.package();
     std::fs::write(&path, &built.file).with_context(|| format!("cannot write {}", path.display()))?;
+    write_disk(args, &built)?;
     Ok(built)
+}
+
+/// The disk image, if there is a UEFI loader for it.
+fn write_disk(args: &Args, built: &Package) -> Result<()> {
+    let loader = args.artifacts().join("loader.efi");
+    if !loader.exists() {
+        return Ok(());
+    }
+    let loader = std::fs::read(&loader).with_context(|| format!("cannot read {}", loader.display()))?;
+    let image = disk::image(args.arch.package(), &loader, &built.file)?;
+    std::fs::write(args.disk(), image).with_context(|| format!("cannot write {}", args.disk().display()))
 }
 
 /// The builder's errors, with what to do next.
 fn explain(error: package::Error) -> anyhow::Error {
     match error {
         package::Error::Config(diagnostics) => diagnostics.into(),
-        package::Error::Io { ref path, ref source } if source.kind() == std::io::ErrorKind::NotFound => {
-            let path = path.display().to_string();
-            anyhow::Error::from(error).context(format!("{path} is missing; `make artifacts` builds it"))
+        package::Error::Io { path, source } if source.kind() == std::io::ErrorKind::NotFound => {
+            anyhow!("{} is missing; `make artifacts` builds it", path.display())
         }
+        error @ package::Error::Pki(_) => anyhow::Error::from(error)
+            .context("`urmqtt certs` makes what is missing, or name another folder with --certs"),
         other => other.into(),
     }
 }
@@ -113,7 +139,8 @@ fn explain(error: package::Error) -> anyhow::Error {
 /// The task graph by name or path.
 pub fn system(name: &str) -> Result<Source> {
     let is_path = name.ends_with(".toml");
-    let path = if is_path { PathBuf::from(name) } else { Path::new("image/systems").join(format!("{name}.toml")) };
+    let path =
+        if is_path { PathBuf::from(name) } else { Path::new("image/systems").join(format!("{name}.toml")) };
     if !path.exists() {
         let known = std::fs::read_dir("image/systems").into_iter().flatten().flatten();
         let mut names: Vec<_> =

@@ -1,8 +1,10 @@
 //! The `urmqtt` command: builds, runs and inspects images on the host.
-#![forbid(unsafe_code)]
 
 mod build;
+mod certs;
 mod key;
+mod kvm;
+mod run;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use std::process::ExitCode;
@@ -17,11 +19,15 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Build(build::Args),
+    Run(run::Args),
+    Certs(certs::Args),
     Key(key::Args),
     /// Print completions for a shell
     ///
     /// Example: urmqtt completions bash > ~/.local/share/bash-completion/completions/urmqtt
-    Completions { shell: clap_complete::Shell },
+    Completions {
+        shell: clap_complete::Shell,
+    },
     /// Print the manual page
     ///
     /// Example: urmqtt man | man -l -
@@ -56,12 +62,16 @@ impl Arch {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Build(args) => build::run(&args),
+        Command::Run(args) => run::run(args),
+        Command::Certs(args) => certs::run(&args),
         Command::Key(args) => key::run(&args),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "urmqtt", &mut std::io::stdout());
             Ok(())
         }
-        Command::Man => clap_mangen::Man::new(Cli::command()).render(&mut std::io::stdout()).map_err(Into::into),
+        Command::Man => {
+            clap_mangen::Man::new(Cli::command()).render(&mut std::io::stdout()).map_err(Into::into)
+        }
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
