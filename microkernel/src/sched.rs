@@ -26,11 +26,13 @@ impl Default for ReadyQueue {
 
 impl ReadyQueue {
     /// The highest level with a ready task.
+    #[inline(always)]
     pub fn top(&self) -> Option<u8> {
         (self.levels != 0).then(|| 31 - self.levels.leading_zeros() as u8)
     }
 
     /// Behind all of its level. The slot must not be queued.
+    #[inline(always)]
     pub fn push_back(&mut self, slot: u8, priority: u8) {
         let level = priority as usize % LEVELS;
         self.next[slot as usize] = NONE;
@@ -54,6 +56,7 @@ impl ReadyQueue {
     }
 
     /// Takes the first task of the highest level.
+    #[inline(always)]
     pub fn pop(&mut self) -> Option<u8> {
         let level = self.top()? as usize;
         let slot = self.first[level];
@@ -99,6 +102,7 @@ impl Budget {
     }
 
     /// The task is about to run: starts a new period when the last one is over. Returns when it must stop.
+    #[inline(always)]
     pub fn begin(&mut self, now: u64) -> u64 {
         if self.period == 0 {
             return u64::MAX;
@@ -111,6 +115,7 @@ impl Budget {
     }
 
     /// The task ran for `ticks`.
+    #[inline(always)]
     pub fn charge(&mut self, ticks: u64) {
         if self.period != 0 {
             self.left = self.left.saturating_sub(ticks);

@@ -28,6 +28,7 @@ pub fn handle(core: &mut Core) {
     }
 }
 
+#[inline(always)]
 fn serve(core: &mut Core, slot: u8, number: u64, [a, b, c, d]: [u64; 4]) -> Result<(), Misuse> {
     match Call::from_number(number).ok_or(Misuse)? {
         Call::Wait => core.wait(slot, a, b),
@@ -60,11 +61,13 @@ fn serve(core: &mut Core, slot: u8, number: u64, [a, b, c, d]: [u64; 4]) -> Resu
 }
 
 /// The row of the caller's table that a handle names.
+#[inline(always)]
 fn capability(core: &Core, slot: u8, handle: u64) -> Result<&'static manifest::Cap, Misuse> {
     usize::try_from(handle).ok().and_then(|h| core.task(slot).caps.get(h)).ok_or(Misuse)
 }
 
 /// The object of a handle of the given kind.
+#[inline(always)]
 fn object(core: &Core, slot: u8, handle: u64, kind: CapKind) -> Result<&'static manifest::Cap, Misuse> {
     capability(core, slot, handle).and_then(|cap| if cap.kind == kind as u16 { Ok(cap) } else { Err(Misuse) })
 }
@@ -74,6 +77,7 @@ fn controlled(core: &Core, slot: u8, handle: u64) -> Result<&'static Task, Misus
     Ok(&core.kernel.tasks[cap.object as usize])
 }
 
+#[inline(always)]
 fn signal(core: &mut Core, slot: u8, handle: u64) -> Result<(), Misuse> {
     let cap = object(core, slot, handle, CapKind::Signal)?;
     let target = &core.kernel.tasks[cap.object as usize];

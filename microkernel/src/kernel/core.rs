@@ -79,10 +79,12 @@ impl Core {
         core
     }
 
+    #[inline(always)]
     pub fn local(&mut self, slot: u8) -> &mut Local {
         &mut self.locals[slot as usize]
     }
 
+    #[inline(always)]
     pub fn task(&self, slot: u8) -> &'static Task {
         self.locals[slot as usize].task
     }
@@ -90,6 +92,7 @@ impl Core {
     // ---- Signals and waiting ---------------------------------------------------------------------------------------
 
     /// Sets bits in a task's word, here or on another core, and wakes it if it waits for them.
+    #[inline(always)]
     pub fn signal(&mut self, task: &'static Task, bits: u64) {
         // SeqCst: pairs with `wait`, which stores `waiting` and then looks at `word`.
         task.word.fetch_or(bits, Ordering::SeqCst);
@@ -116,6 +119,7 @@ impl Core {
     }
 
     /// Ends the wait of a slot that waits.
+    #[inline(always)]
     fn end_wait(&mut self, slot: u8, bits: u64) {
         let now = self.now;
         let local = self.local(slot);
@@ -126,6 +130,7 @@ impl Core {
     }
 
     /// Queues a slot that is neither queued nor running.
+    #[inline(always)]
     pub fn make_ready(&mut self, slot: u8) {
         let local = &self.locals[slot as usize];
         local.task.status.set(TaskState::Ready);
@@ -158,6 +163,7 @@ impl Core {
         }
     }
 
+    #[inline(always)]
     fn set_deadline(&mut self, slot: u8, deadline: u64) {
         self.local(slot).deadline = deadline;
         if deadline != NEVER {
@@ -169,6 +175,7 @@ impl Core {
     // ---- Running ---------------------------------------------------------------------------------------------------
 
     /// The running slot gives up the processor.
+    #[inline(always)]
     fn stop_running(&mut self, slot: u8, state: TaskState) {
         self.charge();
         self.task(slot).status.set(state);
@@ -176,6 +183,7 @@ impl Core {
     }
 
     /// Books the time since `since` on the running task.
+    #[inline(always)]
     fn charge(&mut self) {
         if let Some(slot) = self.current {
             let ticks = self.now.saturating_sub(self.since);
@@ -246,51 +254,52 @@ impl Core {
         }
     }
 
-    /// The running slot has no budget left: it sleeps until its next period.
-    fn deplete(&mut self, slot: u8) {
+    /// If the running slot has no budget left, it sleeps until its next period.
+    fn deplete(&mut self, slot: u8) -> bool {
         let now = self.now;
-        let Some(until) = self.local(slot).budget.depleted_until(now) else { return };
+        let Some(until) = self.local(slot).budget.depleted_until(now) else { return false };
         if self.kernel.tracing.load(Ordering::Relaxed) {
             self.record(Kind::Budget, until - now, 0);
         }
         self.task(slot).status.set(TaskState::Depleted);
         self.current = None;
         self.set_deadline(slot, until);
+        true
     }
 
     /// End of every entry: runs the highest task.
     pub fn dispatch(&mut self) -> ! {
-        loop {
-            let top = self.ready.top();
-            match self.current {
-                Some(slot) if top.is_none_or(|p| p <= self.locals[slot as usize].priority) => self.resume(slot),
-                Some(slot) => {
-                    // Preempted: goes on before the others of its level.
-                    self.charge();
-                    self.current = None;
-                    let local = &self.locals[slot as usize];
-                    local.task.status.set(TaskState::Ready);
-                    self.ready.push_front(slot, local.priority);
-                }
-                None => (),
+        if let Some(slot) = self.current {
+            let local = &self.locals[slot as usize];
+            if self.ready.top().is_none_or(|top| top <= local.priority) {
+                self.resume(slot)
             }
-            let Some(slot) = self.ready.pop() else { self.idle() };
-            self.begin(slot);
+            // Preempted: goes on before the others of its level.
+            local.task.status.set(TaskState::Ready);
+            self.ready.push_front(slot, local.priority);
+            self.charge();
+            self.current = None;
         }
+        while let Some(slot) = self.ready.pop() {
+            if self.begin(slot) {
+                self.resume(slot)
+            }
+        }
+        self.idle()
     }
 
-    /// `slot` becomes the running one.
-    fn begin(&mut self, slot: u8) {
+    /// `slot` becomes the running one, unless its budget is used up.
+    #[inline(always)]
+    fn begin(&mut self, slot: u8) -> bool {
         let now = self.now;
+        self.current = Some(slot);
         if self.kernel.tracing.load(Ordering::Relaxed) {
             let from = self.loaded.map_or(u64::MAX, |s| self.task(s).index as u64);
-            self.current = Some(slot);
             self.record(Kind::Switch, from, 0);
         }
-        self.current = Some(slot);
         self.since = now;
         self.budget_end = self.local(slot).budget.begin(now);
-        self.deplete(slot);
+        self.budget_end > now || !self.deplete(slot)
     }
 
     fn resume(&mut self, slot: u8) -> ! {
@@ -310,6 +319,7 @@ impl Core {
     }
 
     /// Sets the timer if nothing earlier is set: a timer that comes early does no harm, and programming it costs.
+    #[inline(always)]
     fn arm(&mut self, due: u64) {
         if due < self.armed {
             self.armed = due;
@@ -318,6 +328,7 @@ impl Core {
     }
 
     /// Address space, SIMD state and rights of a slot.
+    #[inline(always)]
     fn load(&mut self, slot: u8) {
         let local = &self.locals[slot as usize];
         let (task, simd) = (local.task, local.simd);

@@ -69,6 +69,7 @@ impl Status {
         self.is(TaskState::Stopped) || self.is(TaskState::Faulted)
     }
 
+    #[inline(always)]
     pub fn add(&self, ticks: u64) {
         // One writer, so no read-modify-write is needed.
         self.run_ticks.store(self.run_ticks.load(Ordering::Relaxed) + ticks, Ordering::Relaxed);
@@ -116,6 +117,7 @@ impl FaultCell {
 
 impl Task {
     /// Takes those of the mask's signals that have come.
+    #[inline(always)]
     pub fn take(&self, mask: u64) -> u64 {
         if self.word.load(Ordering::SeqCst) & mask == 0 {
             return 0;

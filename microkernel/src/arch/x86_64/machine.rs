@@ -180,6 +180,7 @@ unsafe impl Machine for X86 {
         unsafe { simd::reset(area) }
     }
 
+    #[inline(always)]
     unsafe fn simd_save(area: *mut u8) {
         // SAFETY: see `simd_reset`. The registers are readable: only an owner is saved, and TS is clear while the kernel
         // handles SIMD state.
@@ -207,6 +208,7 @@ unsafe impl Machine for X86 {
         state().allow_com1(allow);
     }
 
+    #[inline(always)]
     unsafe fn resume(context: *mut Context) -> ! {
         state().set_context(context);
         // SAFETY: the caller's promise.

@@ -64,6 +64,7 @@ pub unsafe fn reset(area: *mut u8) {
 
 /// # Safety
 /// `area` has `bytes()` bytes, 64-byte aligned, and was reset or saved before.
+#[inline(always)]
 pub unsafe fn save(area: *mut u8) {
     let mask = MASK.load(Ordering::Relaxed);
     let (low, high) = (mask as u32, (mask >> 32) as u32);
@@ -80,6 +81,7 @@ pub unsafe fn save(area: *mut u8) {
 
 /// # Safety
 /// As `save`.
+#[inline(always)]
 pub unsafe fn restore(area: *const u8) {
     let mask = MASK.load(Ordering::Relaxed);
     let (low, high) = (mask as u32, (mask >> 32) as u32);

@@ -15,7 +15,8 @@ use super::cpu::cpuid;
 /// Taken until a better one is known.
 const GUESS_HZ: u64 = 1_000_000_000;
 const PLAUSIBLE_HZ: core::ops::RangeInclusive<u64> = 100_000_000..=10_000_000_000;
-/// How long a comparison takes.
+/// How long a comparison takes: with the APIC timer, whose steps are short, and with others.
+const COMPARE_APIC_US: u64 = 1000;
 const COMPARE_US: u64 = 5000;
 
 /// The APIC timer's rate in QEMU's emulation and in KVM.
@@ -125,7 +126,7 @@ fn rate(ticks: u64, others: u32, others_hz: u64) -> u64 {
 }
 
 fn from_apic() -> u64 {
-    let least = (VIRTUAL_APIC_HZ * COMPARE_US / 1_000_000) as u32;
+    let least = (VIRTUAL_APIC_HZ * COMPARE_APIC_US / 1_000_000) as u32;
     let (ticks, others) = apic::stopwatch(|read| compare(read, u32::MAX, least));
     rate(ticks, others, VIRTUAL_APIC_HZ)
 }
@@ -134,7 +135,7 @@ fn from_apic() -> u64 {
 fn apic_hz() -> u64 {
     let (ticks, others) = apic::stopwatch(|read| {
         let start = together(read);
-        let end = hz() * COMPARE_US / 1_000_000;
+        let end = hz() * COMPARE_APIC_US / 1_000_000;
         while counter().wrapping_sub(start.0) < end {
             core::hint::spin_loop();
         }
