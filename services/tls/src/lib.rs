@@ -44,3 +44,4 @@ pub use config::{Config, Limits};
 pub use handshake::Failure;
 pub use server::ConfigError;
 pub use service::{Counters, Refusal, Service, SessionEnd, StreamEnd, check};
+pub use slot::IDLE_BYTES;

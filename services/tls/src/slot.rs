@@ -17,6 +17,9 @@ pub struct Slot {
     pub busy: Option<Box<Busy>>,
 }
 
+/// What an idle connection costs in this task.
+pub const IDLE_BYTES: usize = size_of::<Slot>();
+
 pub enum Phase {
     Free,
     Handshake(Box<Handshake>),
@@ -26,6 +29,8 @@ pub enum Phase {
         timeout: u32,
     },
 }
+
+const _: () = assert!(IDLE_BYTES <= 128);
 
 /// The broker knows the connection (`Opened` sent), until its `Released`.
 pub const KNOWN: u16 = 1;
