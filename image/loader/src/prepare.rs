@@ -16,7 +16,7 @@ use crate::words;
 
 /// Stack of each processor: what the kernel asks for, within these bounds.
 const MIN_STACK: u64 = 64 << 10;
-const MAX_STACK: u64 = 1 << 20;
+const MAX_STACK: u64 = 256 << 10;
 const GIB: u64 = 1 << 30;
 
 /// A machine as its front end found it. Addresses are physical.

@@ -5,7 +5,6 @@ use core::fmt;
 
 use crate::acpi;
 use crate::arena::Arena;
-use crate::limine::HHDM;
 use crate::memory::{Kind, PAGE};
 use crate::paging::X86;
 use crate::prepare::{self, Machine, places, prepare};
@@ -252,11 +251,6 @@ pub fn own_id() -> u64 {
     let x2apic = core::arch::x86_64::__cpuid(0).eax >= 0x0b;
     let topology = core::arch::x86_64::__cpuid_count(if x2apic { 0x0b } else { 1 }, 0);
     u64::from(if x2apic && topology.ebx != 0 { topology.edx } else { id })
-}
-
-/// Pointer of the direct map, as the loader itself can use it.
-fn loader_pointer(direct: u64) -> u64 {
-    direct - HHDM
 }
 
 /// Nothing more to do: until somebody resets the machine.

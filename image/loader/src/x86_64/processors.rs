@@ -6,14 +6,16 @@
 //! starts the other processors itself (SeaBIOS, OVMF) has set them alike, and hypervisors don't look at them.
 
 use core::arch::global_asm;
+use core::mem::offset_of;
 use core::sync::atomic::Ordering::{Acquire, Release};
 use core::sync::atomic::{AtomicU64, fence};
 
 use crate::arena::Arena;
 use crate::cpus::Cpu;
+use crate::limine::HHDM;
 use crate::paging::X86;
 use crate::prepare::Processors;
-use crate::x86_64::{self as arch, Descriptor, loader_pointer, port};
+use crate::x86_64::{self as arch, Descriptor, port};
 
 /// What all of them need.
 pub struct Start {
@@ -39,9 +41,10 @@ struct Slots {
     x2apic: u64,
     /// Far pointer into 64-bit code.
     far: [u32; 2],
-    /// For 16-bit code, its base a physical address; and for the kernel.
-    gdt_low: Descriptor,
+    /// Of the copy below, which is mapped here when paging goes on; and of the kernel's.
+    gdt_here: Descriptor,
     gdt: Descriptor,
+    descriptors: [u64; 7],
 }
 
 global_asm!(
@@ -55,7 +58,7 @@ urmqtt_ap_start:
     .balign 16
     .globl urmqtt_ap_slots
 urmqtt_ap_slots:
-    .skip 96
+    .skip 160
 4:
     cli
     cld
@@ -85,7 +88,10 @@ urmqtt_ap_long:
     mov fs, eax
     mov gs, eax
     mov ss, eax
+    // Here the page can't be written; in the direct map it can.
     lea rbx, [rip + urmqtt_ap_slots]
+    movabs rax, {direct_map}
+    add rbx, rax
     xor eax, eax
     xchg [rbx], rax
     test rax, rax
@@ -136,6 +142,7 @@ urmqtt_ap_long:
 urmqtt_ap_end:
     .text
     "#,
+    direct_map = const HHDM,
     cr4 = const arch::CR4,
     efer = const arch::EFER,
     efer_bits = const arch::EFER_LME | arch::EFER_NXE,
@@ -153,13 +160,13 @@ unsafe extern "C" {
 }
 
 const _: () = {
-    assert!(core::mem::offset_of!(Slots, stack) == 32);
-    assert!(core::mem::offset_of!(Slots, root) == 40);
-    assert!(core::mem::offset_of!(Slots, x2apic) == 48);
-    assert!(core::mem::offset_of!(Slots, far) == 56);
-    assert!(core::mem::offset_of!(Slots, gdt_low) == 64);
-    assert!(core::mem::offset_of!(Slots, gdt) == 74);
-    assert!(size_of::<Slots>() <= 96);
+    assert!(offset_of!(Slots, stack) == 32);
+    assert!(offset_of!(Slots, root) == 40);
+    assert!(offset_of!(Slots, x2apic) == 48);
+    assert!(offset_of!(Slots, far) == 56);
+    assert!(offset_of!(Slots, gdt_here) == 64);
+    assert!(offset_of!(Slots, gdt) == 74);
+    assert!(size_of::<Slots>() <= 160);
 };
 
 /// Starts all but the first, and tells the list of those that came up.
@@ -223,7 +230,8 @@ unsafe fn copy_trampoline(start: &Start, apic: &Apic) -> *mut Slots {
             root: start.root,
             x2apic: matches!(apic, Apic::X2).into(),
             far: [(start.trampoline + offset(&raw const urmqtt_ap_long)) as u32, 0x28],
-            gdt_low: Descriptor { base: loader_pointer(start.gdt.base), ..start.gdt },
+            gdt_here: Descriptor { base: slots as u64 + offset_of!(Slots, descriptors) as u64, ..start.gdt },
+            descriptors: arch::GDT,
             gdt: start.gdt,
         });
     }
