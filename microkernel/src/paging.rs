@@ -319,7 +319,7 @@ pub(crate) mod testing {
 mod tests {
     use super::testing::Arena;
     use super::*;
-    use crate::arch::x86_64::X86;
+    use crate::arch::{aarch64::Aarch64, x86_64::X86};
     use proptest::prelude::*;
 
     fn space<F: Format>(arena: &mut Arena) -> Space<F> {
@@ -368,6 +368,12 @@ mod tests {
     fn x86_64_tables() {
         maps_and_finds::<X86>();
         linear_map_uses_large_leaves::<X86>();
+    }
+
+    #[test]
+    fn aarch64_tables() {
+        maps_and_finds::<Aarch64>();
+        linear_map_uses_large_leaves::<Aarch64>();
     }
 
     #[test]

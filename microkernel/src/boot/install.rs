@@ -58,7 +58,8 @@ pub fn regions(
         }
         let phys = memory.take(region.pages as u64, PAGE).ok_or(Error::Memory)?;
         let room = region.pages as u64 * PAGE;
-        let content = in_package(package, region.file_offset, region.file_len).filter(|_| region.file_len <= room);
+        let content =
+            in_package(package, region.file_offset, region.file_len).filter(|_| region.file_len <= room);
         if region.flags & REGION_TRACE == 0 && region.file_len > 0 {
             let content = content.ok_or(Error::Manifest("a region's content"))?;
             // SAFETY: both lie in the direct map; the target is fresh.
@@ -118,7 +119,8 @@ fn place(
 ) -> Result<Placed, Error> {
     let bytes = segment.pages as u64 * PAGE;
     let pristine = in_package(package, segment.file_offset, segment.file_len);
-    let pristine = pristine.filter(|_| segment.file_len <= bytes).ok_or(Error::Manifest("a segment's content"))?;
+    let pristine =
+        pristine.filter(|_| segment.file_len <= bytes).ok_or(Error::Manifest("a segment's content"))?;
     let end = segment.vaddr.checked_add(bytes).filter(|&end| end <= USER_END);
     end.ok_or(Error::Manifest("a segment's address"))?;
     let whole = segment.file_len.next_multiple_of(PAGE) == bytes && segment.file_offset.is_multiple_of(PAGE);

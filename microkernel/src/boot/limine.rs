@@ -9,9 +9,9 @@ use limine::firmware_type::FirmwareType;
 use limine::memory_map::EntryType;
 use limine::mp::Cpu;
 use limine::request::{
-    DateAtBootRequest, DeviceTreeBlobRequest, ExecutableAddressRequest, ExecutableCmdlineRequest, FirmwareTypeRequest,
-    HhdmRequest, MemoryMapRequest, ModuleRequest, MpRequest, RequestsEndMarker, RequestsStartMarker, RsdpRequest,
-    StackSizeRequest,
+    DateAtBootRequest, DeviceTreeBlobRequest, ExecutableAddressRequest, ExecutableCmdlineRequest,
+    FirmwareTypeRequest, HhdmRequest, MemoryMapRequest, ModuleRequest, MpRequest, RequestsEndMarker,
+    RequestsStartMarker, RsdpRequest, StackSizeRequest,
 };
 use limine::response::MpResponse;
 
@@ -112,7 +112,8 @@ pub fn answers() -> Result<Answers, &'static str> {
     let modules = MODULES.get_response().ok_or("no modules")?.modules();
     let (package, others) = modules.split_first().ok_or("no package")?;
     let package = bytes(package);
-    if !package.as_ptr().addr().is_multiple_of(PAGE as usize) || !package.len().is_multiple_of(PAGE as usize) {
+    if !package.as_ptr().addr().is_multiple_of(PAGE as usize) || !package.len().is_multiple_of(PAGE as usize)
+    {
         return Err("the package is not page aligned");
     }
     let entropy = others.iter().find(|f| is_entropy(f)).map_or(&[][..], |f| bytes(f));

@@ -50,7 +50,9 @@ unsafe extern "C" fn secondary_entry(cpu: &::limine::mp::Cpu) -> ! {
 
 /// Sets the core up and goes to its own stack.
 fn enter(index: usize) -> ! {
-    let Some(gate) = kernel::get().and_then(|k| k.cores.get(index)) else { panic!("core {index} is unknown") };
+    let Some(gate) = kernel::get().and_then(|k| k.cores.get(index)) else {
+        panic!("core {index} is unknown")
+    };
     let core = gate.core.load(Ordering::Acquire);
     let main = if index == 0 { boot_main } else { secondary_main };
     // SAFETY: `core` was made for this core, whose first step this is; `state` is its first field. `prepare` completed the
@@ -101,7 +103,8 @@ fn prepare(answers: &Answers) -> Result<(), Error> {
     // SAFETY: the loader says that the memory is usable, and its direct map holds it.
     let memory = &mut unsafe { BootMemory::new(map, usable) };
     let system = manifest(answers)?;
-    let package = Range::new(answers.package.as_ptr().addr() as u64 - map.offset, answers.package.len() as u64);
+    let package =
+        Range::new(answers.package.as_ptr().addr() as u64 - map.offset, answers.package.len() as u64);
     let cores = 1 + answers.secondaries().take(MAX_CORES - 1).count();
 
     let space = tables::kernel_space(memory, map, answers.image, cores)?;
@@ -201,7 +204,10 @@ fn tasks(
         let manifest = &system.tasks[index];
         let core = if index == 0 { 0 } else { home(manifest) };
         // The supervisor is on core 0, whatever its row says, so it comes first there.
-        let before = system.tasks[..index].iter().enumerate().filter(|&(i, t)| core == if i == 0 { 0 } else { home(t) });
+        let before = system.tasks[..index]
+            .iter()
+            .enumerate()
+            .filter(|&(i, t)| core == if i == 0 { 0 } else { home(t) });
         let slot = before.count() as u8;
         let (space, segments) = install::task(memory, map, system, index, package, regions, pages)?;
         Ok(Task {
@@ -267,7 +273,9 @@ fn make_cores(kernel: &'static Kernel, locals: &'static mut [&'static mut [Local
         core.trace = regions
             .find(|(r, _)| r.flags & REGION_TRACE != 0 && r.file_offset == index as u64)
             // SAFETY: the region's memory is zeroed, and the kernel alone writes it (its owner's rights are to read).
-            .and_then(|(r, phys)| unsafe { TraceBuffer::new(kernel.map.at(*phys), r.pages as usize * PAGE_USIZE) });
+            .and_then(|(r, phys)| unsafe {
+                TraceBuffer::new(kernel.map.at(*phys), r.pages as usize * PAGE_USIZE)
+            });
         // SAFETY: `gate` made room for one `Core`.
         unsafe { gate.core.load(Ordering::Relaxed).write(core) };
     }
@@ -301,7 +309,14 @@ fn memory_map(memory: &BootMemory, image: Range, package: Range) -> MemoryMap {
 }
 
 /// Fills the supervisor's page at `BOOT_VADDR`.
-fn fill_boot_page(answers: &Answers, map: PhysicalMap, phys: u64, wall_ticks: u64, free_bytes: u64, cores: usize) {
+fn fill_boot_page(
+    answers: &Answers,
+    map: PhysicalMap,
+    phys: u64,
+    wall_ticks: u64,
+    free_bytes: u64,
+    cores: usize,
+) {
     let mut page = KernelBoot::new_zeroed();
     page.magic = KERNEL_BOOT_MAGIC;
     page.rsdp = answers.rsdp;

@@ -162,14 +162,16 @@ fn platform(core: &mut Core, slot: u8, ptr: u64, len: u64) -> Answer {
 
 /// A device region was bound, before the controllers were known, to one of them.
 fn maps_protected(kernel: &Kernel) -> bool {
-    kernel.system.regions.iter().enumerate().filter(|(_, r)| r.kind == RegionKind::Device as u16).any(|(i, r)| {
-        maps_of(kernel, i).any(|(task, map)| {
-            let space: Space<Arch> = kernel.space(kernel.tasks[task].root);
-            (0..r.pages as u64).filter_map(|p| space.lookup(map.vaddr + p * PAGE as u64)).any(|(phys, _)| {
-                Arch::is_protected(phys, PAGE as u64)
+    kernel.system.regions.iter().enumerate().filter(|(_, r)| r.kind == RegionKind::Device as u16).any(
+        |(i, r)| {
+            maps_of(kernel, i).any(|(task, map)| {
+                let space: Space<Arch> = kernel.space(kernel.tasks[task].root);
+                (0..r.pages as u64)
+                    .filter_map(|p| space.lookup(map.vaddr + p * PAGE as u64))
+                    .any(|(phys, _)| Arch::is_protected(phys, PAGE as u64))
             })
-        })
-    })
+        },
+    )
 }
 
 fn refuse(what: &str, reason: &str) -> Answer {

@@ -119,7 +119,9 @@ fn task_ctl(core: &mut Core, slot: u8, handle: u64, op: u64) -> Result<u64, Misu
     let op = match op {
         o if o == TaskOp::Start as u64 => TaskOp::Start,
         o if o == TaskOp::Hold as u64 => TaskOp::Hold,
-        o if o == TaskOp::InjectFault as u64 && core.kernel.has_flag(manifest::DEVELOPMENT) => TaskOp::InjectFault,
+        o if o == TaskOp::InjectFault as u64 && core.kernel.has_flag(manifest::DEVELOPMENT) => {
+            TaskOp::InjectFault
+        }
         _ => return Err(Misuse),
     };
     match control::request(core, task, op) {

@@ -2,11 +2,12 @@
 
 use core::sync::atomic::Ordering;
 
-use ipc::abi::{FaultKind, FaultRecord, PAGE, SIGNAL_FAULT, SIGNAL_RESTART, STACK_TOP, TaskOp, TaskState};
+use ipc::abi::{FaultKind, FaultRecord, PAGE, SIGNAL_FAULT, SIGNAL_RESTART, TaskOp, TaskState};
 use ipc::manifest::{EXECUTE, KEEP, REGION_RESET, Segment};
 use ipc::trace::Kind;
 use zerocopy::FromZeros;
 
+use super::Kernel;
 use super::core::Core;
 use super::task::{Placed, Task};
 use crate::arch::{Arch, Machine, Registers};
@@ -80,13 +81,16 @@ pub fn start(core: &mut Core, slot: u8) {
             unsafe { Arch::zero_pages(kernel.map.at(phys), region.pages as usize * PAGE) };
         }
     }
+    free_interrupts(kernel, task);
     core.drop_simd(slot);
     let hz = Arch::counter_hz();
     let now = core.now;
     let local = core.local(slot);
     local.context = Registers::new(task.manifest.entry, task.manifest.stack_top);
-    local.budget =
-        Budget::new(clock::ticks(hz, task.manifest.budget_us.into()), clock::ticks(hz, task.manifest.period_us.into()));
+    local.budget = Budget::new(
+        clock::ticks(hz, task.manifest.budget_us.into()),
+        clock::ticks(hz, task.manifest.period_us.into()),
+    );
     local.deadline = now;
     if !local.simd.is_null() {
         // SAFETY: the task's own area; `drop_simd` made sure that nothing will be saved there.
@@ -105,6 +109,17 @@ pub fn start(core: &mut Core, slot: u8) {
     while neighbours != 0 {
         core.signal(&kernel.tasks[neighbours.trailing_zeros() as usize], 1 << SIGNAL_RESTART);
         neighbours &= neighbours - 1;
+    }
+}
+
+/// Interrupts that the earlier life was signalled and did not acknowledge may come again.
+fn free_interrupts(kernel: &Kernel, task: &Task) {
+    for (irq, (row, line)) in kernel.system.irqs.iter().zip(kernel.irqs).enumerate() {
+        // Relaxed: the line belongs to this core.
+        if row.task as usize == task.index && line.masked.swap(false, Ordering::Relaxed) {
+            line.pending.store(false, Ordering::Relaxed);
+            Arch::irq_unmask(irq);
+        }
     }
 }
 
@@ -157,7 +172,8 @@ fn record_of(core: &mut Core, slot: u8, kind: FaultKind, address: u64) -> FaultR
     let local = core.local(slot);
     let task = local.task;
     let mut record = FaultRecord::new_zeroed();
-    let overflow = matches!(kind, FaultKind::Read | FaultKind::Write) && is_stack_guard(kernel, task, address);
+    let overflow =
+        matches!(kind, FaultKind::Read | FaultKind::Write) && is_stack_guard(kernel, task, address);
     record.kind = if overflow { FaultKind::StackOverflow } else { kind } as u32;
     record.epoch = kernel.epochs[task.index].load(Ordering::Relaxed);
     record.pc = local.context.pc();
@@ -168,10 +184,11 @@ fn record_of(core: &mut Core, slot: u8, kind: FaultKind, address: u64) -> FaultR
 }
 
 /// The address lies in the unmapped page below the task's stack.
-fn is_stack_guard(kernel: &super::Kernel, task: &Task, address: u64) -> bool {
+fn is_stack_guard(kernel: &Kernel, task: &Task, address: u64) -> bool {
     let segments = kernel.system.task_segments(task.manifest);
     let page = PAGE as u64;
     segments.iter().any(|s| {
-        s.vaddr + s.pages as u64 * page == STACK_TOP && address < s.vaddr && s.vaddr - address <= page
+        let is_stack = s.vaddr + s.pages as u64 * page == task.manifest.stack_top;
+        is_stack && address < s.vaddr && s.vaddr - address <= page
     })
 }

@@ -67,7 +67,13 @@ fn protect_tables(kernel: &Kernel) {
     let pages = || (kernel.tables.start..kernel.tables.end).step_by(PAGE);
     let turn = |phys: u64| match space.leaf_table(at(phys)) {
         Some(own) if own == phys => 2,
-        _ if pages().step_by(512).chain([kernel.tables.end - PAGE_U64]).any(|p| space.leaf_table(at(p)) == Some(phys)) => 1,
+        _ if pages()
+            .step_by(512)
+            .chain([kernel.tables.end - PAGE_U64])
+            .any(|p| space.leaf_table(at(p)) == Some(phys)) =>
+        {
+            1
+        }
         _ => 0,
     };
     for now in 0..=2 {
@@ -98,7 +104,10 @@ fn audit(kernel: &Kernel) -> Audit {
         if Arch::KERNEL_SHARES_ROOT && !space.shares_upper_half(&kernel_space) {
             audit.shared_beyond_manifest += 1;
         }
-        let stack = task.segments.iter().find(|p| end_of(p.segment.vaddr, p.segment.pages) == task.manifest.stack_top);
+        let stack = task
+            .segments
+            .iter()
+            .find(|p| end_of(p.segment.vaddr, p.segment.pages) == task.manifest.stack_top);
         match stack {
             Some(stack) => {
                 audit::guard(&mut audit, &space, stack.segment.vaddr - PAGE_U64);
@@ -140,7 +149,12 @@ fn expected(kernel: &Kernel, task: &Task, space: &Space<Arch>, vaddr: u64) -> Op
         return free.then_some(Stretch { vaddr, phys, pages: 1, flags: bound_flags(device, map) });
     }
     let flags = Flags::user(map.rights & WRITE != 0, false);
-    Some(Stretch { vaddr: map.vaddr, phys: kernel.regions[map.region as usize], pages: region.pages as u64, flags })
+    Some(Stretch {
+        vaddr: map.vaddr,
+        phys: kernel.regions[map.region as usize],
+        pages: region.pages as u64,
+        flags,
+    })
 }
 
 /// The pages that the kernel gives every task, and the supervisor's own.
@@ -149,7 +163,10 @@ pub fn fixed_pages(kernel: &Kernel, task: usize) -> impl Iterator<Item = Stretch
     let pages = kernel.pages;
     let all = [(CLOCK_VADDR, pages.clock), (EPOCH_VADDR, pages.epochs), (BOOT_VADDR, pages.boot)];
     let flags = Flags::user(false, false);
-    all.into_iter()
-        .take(if task == 0 { 3 } else { 2 })
-        .map(move |(vaddr, phys)| Stretch { vaddr, phys, pages: 1, flags })
+    all.into_iter().take(if task == 0 { 3 } else { 2 }).map(move |(vaddr, phys)| Stretch {
+        vaddr,
+        phys,
+        pages: 1,
+        flags,
+    })
 }

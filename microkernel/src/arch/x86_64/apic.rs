@@ -168,7 +168,8 @@ pub fn message(irq: usize, core: usize) -> Result<MsiMessage, &'static str> {
     if id > 0xff {
         return Err("the core's APIC identifier is too large for a message");
     }
-    let vector = u8::try_from(irq).ok().and_then(|i| FIRST_DEVICE.checked_add(i)).filter(|&v| v <= LAST_DEVICE);
+    let vector =
+        u8::try_from(irq).ok().and_then(|i| FIRST_DEVICE.checked_add(i)).filter(|&v| v <= LAST_DEVICE);
     let data = vector.ok_or("too many interrupts")? as u32;
     Ok(MsiMessage { address: BASE | (id as u64) << 12, data, reserved: 0 })
 }

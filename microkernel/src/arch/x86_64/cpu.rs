@@ -79,7 +79,9 @@ pub fn setup() {
     // VMX …) is off: nobody uses it.
     unsafe {
         Efer::write(
-            EferFlags::SYSTEM_CALL_EXTENSIONS | EferFlags::LONG_MODE_ENABLE | EferFlags::LONG_MODE_ACTIVE
+            EferFlags::SYSTEM_CALL_EXTENSIONS
+                | EferFlags::LONG_MODE_ENABLE
+                | EferFlags::LONG_MODE_ACTIVE
                 | EferFlags::NO_EXECUTE_ENABLE,
         );
         Cr0::write(cr0);

@@ -274,4 +274,3 @@ unsafe extern "C" fn last(vector: u32, frame: *const Frame) -> ! {
     };
     panic!("{name} at {:#x}, stack {:#x}", frame.rip, frame.rsp);
 }
-

@@ -148,7 +148,8 @@ fn apic_hz() -> u64 {
 /// Channel 2 counts down once, its output shows in port 0x61.
 fn from_pit() -> u64 {
     let count = (PIT_HZ * COMPARE_US / 1_000_000) as u16;
-    let (mut gate, mut mode, mut data) = (Port::<u8>::new(0x61), Port::<u8>::new(0x43), Port::<u8>::new(0x42));
+    let (mut gate, mut mode, mut data) =
+        (Port::<u8>::new(0x61), Port::<u8>::new(0x43), Port::<u8>::new(0x42));
     // SAFETY: channel 2 drives the speaker only, which stays off.
     let (ticks, looks) = unsafe {
         let old = gate.read();
