@@ -29,9 +29,18 @@ pub use entry::start;
 #[macro_export]
 macro_rules! entry {
     ($main:path) => {
-        #[unsafe(no_mangle)]
-        extern "C" fn _start() -> ! {
+        extern "C" fn start() -> ! {
             $crate::start($main)
+        }
+
+        /// The kernel enters with an aligned stack; on x86_64 a function expects a return address on top of that.
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        extern "C" fn _start() -> ! {
+            #[cfg(target_arch = "x86_64")]
+            ::core::arch::naked_asm!("call {}", "ud2", sym start);
+            #[cfg(target_arch = "aarch64")]
+            ::core::arch::naked_asm!("bti c", "b {}", sym start);
         }
     };
 }
