@@ -24,6 +24,12 @@ impl<'m> Arena<'m> {
         Arena { base, bytes, used: 0 }
     }
 
+    /// One that was filled before.
+    #[cfg(test)]
+    pub fn existing(base: u64, bytes: &'m mut [u8]) -> Self {
+        Arena { base, used: bytes.len(), bytes }
+    }
+
     pub fn used(&self) -> u64 {
         self.used as u64
     }

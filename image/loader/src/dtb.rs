@@ -36,7 +36,8 @@ impl<'a> Tree<'a> {
 
     /// Adds all memory, then takes out what is reserved.
     pub fn memory(&self, map: &mut MemoryMap) -> Result<(), Error> {
-        for node in self.fdt.root().children().filter(|n| text(n, "device_type") == Some("memory")) {
+        let memory = |n: &FdtNode<'_>| text(n, "device_type") == Some("memory") && enabled(n);
+        for node in self.fdt.root().children().filter(memory) {
             for (base, len) in reg(node) {
                 map.add(base, len, Kind::Usable)?;
             }
@@ -115,6 +116,11 @@ fn reg(node: FdtNode<'_>) -> impl Iterator<Item = (u64, u64)> {
     pairs.into_iter().flatten().filter_map(|r| Some((r.address().ok()?, r.size().unwrap_or(0))))
 }
 
+/// Not "disabled": memory of the secure world is, for us.
+fn enabled(node: &FdtNode<'_>) -> bool {
+    matches!(text(node, "status"), None | Some("okay" | "ok"))
+}
+
 fn bytes<'a>(node: &FdtNode<'a>, name: &str) -> Option<&'a [u8]> {
     node.properties().find(|p| p.name() == name).and_then(|p| p.value_as().ok())
 }
@@ -129,5 +135,64 @@ fn number(node: &FdtNode<'_>, name: &str) -> Option<u64> {
         [a, b, c, d] => Some(u32::from_be_bytes([a, b, c, d]).into()),
         [a, b, c, d, e, f, g, h] => Some(u64::from_be_bytes([a, b, c, d, e, f, g, h])),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// `qemu-system-aarch64 -M virt,dumpdtb=virt.dtb -cpu cortex-a72 -smp 3 -m 512M -append "diag quiet" -kernel ...`,
+    /// without the room after its end.
+    const VIRT: &[u8] = include_bytes!("../testdata/virt.dtb");
+
+    fn look(bytes: &[u8]) -> Option<Tree<'_>> {
+        let tree = Tree::parse(bytes)?;
+        let _ = tree.memory(&mut MemoryMap::new());
+        tree.processors(&mut Cpus::new(0));
+        let _ = (tree.conduit(), tree.initrd(), tree.bootargs(), tree.seed(), tree.uart(), tree.clock());
+        Some(tree)
+    }
+
+    #[test]
+    fn reads_the_tree_of_qemu() {
+        let tree = look(VIRT).unwrap();
+        let mut memory = MemoryMap::new();
+        tree.memory(&mut memory).unwrap();
+        let usable: Vec<_> = memory.regions().iter().map(|r| (r.base, r.end, r.kind)).collect();
+        assert_eq!(usable, [(0x4000_0000, 0x6000_0000, Kind::Usable)]);
+        let mut cpus = Cpus::new(0);
+        tree.processors(&mut cpus);
+        assert_eq!(cpus.all().iter().map(|c| c.id).collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!(tree.conduit(), Some(Conduit::Hvc));
+        assert_eq!(tree.bootargs(), b"diag quiet\0");
+        assert_eq!((tree.uart(), tree.clock()), (Some(0x900_0000), Some(0x901_0000)));
+        assert_eq!(tree.initrd(), None);
+        assert_eq!(tree.seed().len(), 32);
+    }
+
+    #[test]
+    fn knows_its_size() {
+        assert_eq!(size(VIRT.first_chunk().unwrap()), Some(VIRT.len()));
+        assert_eq!(size(b"\xd0\x0d\xfe\xed\xff\xff\xff\xff"), None);
+        assert_eq!(size(b"\xd0\x0d\xfe\xee\x00\x00\x20\x00"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_damaged_tree_is_refused_or_read(at in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6)) {
+            let mut bytes = VIRT.to_vec();
+            for (at, value) in at {
+                let at = at.index(bytes.len());
+                bytes[at] = value;
+            }
+            let _ = look(&bytes);
+        }
+
+        #[test]
+        fn a_cut_tree_is_refused(keep: prop::sample::Index) {
+            prop_assert!(look(&VIRT[..keep.index(VIRT.len())]).is_none());
+        }
     }
 }

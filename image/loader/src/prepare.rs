@@ -356,3 +356,6 @@ impl Processors {
         arena.set(self.response + 8, 1 | boot_id << 32);
     }
 }
+
+#[cfg(test)]
+mod tests;

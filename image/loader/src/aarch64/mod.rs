@@ -83,10 +83,12 @@ pub fn own_id() -> u64 {
 /// Enters the kernel; comes back only with the reason why not. What the kernel gets lies below `limit`.
 ///
 /// # Safety
-/// Interrupts are off, nothing but this function runs, memory below `limit` is mapped as normal write-back memory at its
+/// Nothing but this function runs, on one processor; memory below `limit` is mapped as normal write-back memory at its
 /// physical addresses, and the machine's memory map is true: usable memory is nobody's, and our own code and data
 /// are not in it.
 pub unsafe fn handoff(machine: &mut Machine<'_>, limit: u64) -> Error {
+    // SAFETY: no more interrupts; the handlers are firmware's.
+    unsafe { asm!("msr daifset, #15", options(nomem, nostack)) };
     if !has_granule() {
         return Error::Granule;
     }

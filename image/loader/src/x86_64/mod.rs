@@ -53,9 +53,11 @@ pub unsafe fn physical<'a>(at: u64, len: usize) -> Option<&'a [u8]> {
 /// Enters the kernel; comes back only with the reason why not.
 ///
 /// # Safety
-/// Interrupts are off, nothing but this function runs, the first 4 GiB are mapped writable at their physical
+/// Nothing but this function runs, on one processor; the first 4 GiB are mapped writable at their physical
 /// addresses, and the machine's memory map is true: usable memory is nobody's, our own code and data are not in it.
 pub unsafe fn handoff(machine: &mut Machine<'_>) -> Error {
+    // SAFETY: no more interrupts; the handlers are firmware's.
+    unsafe { asm!("cli", options(nomem, nostack)) };
     if let Err(e) = check_processor() {
         return e;
     }

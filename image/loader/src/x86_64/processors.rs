@@ -220,7 +220,11 @@ unsafe fn copy_trampoline(start: &Start, apic: &Apic) -> *mut Slots {
     let slots = (start.trampoline + offset(&raw const urmqtt_ap_slots)) as *mut Slots;
     // SAFETY: the labels bound the code, a few hundred bytes; the page is ours.
     unsafe {
-        core::ptr::copy_nonoverlapping(code, start.trampoline as *mut u8, offset(&raw const urmqtt_ap_end) as usize);
+        core::ptr::copy_nonoverlapping(
+            code,
+            start.trampoline as *mut u8,
+            offset(&raw const urmqtt_ap_end) as usize,
+        );
         slots.write(Slots {
             ticket: AtomicU64::new(0),
             parked: AtomicU64::new(0),
