@@ -28,8 +28,13 @@ bare() {
   shift 2
   set -- --target "$target" -Zbuild-std=core,alloc,compiler_builtins \
     -Zbuild-std-features=compiler-builtins-mem "$@"
-  case $target in *.json) set -- -Zjson-target-spec "$@" ;; esac
+  case $target in
+    *.json) set -- -Zjson-target-spec "$@" ;;
+    # The loader's curve arithmetic without SIMD registers, which these targets don't have.
+    *) local RUSTFLAGS="${RUSTFLAGS:-} --cfg curve25519_dalek_backend=\"serial\"" ;;
+  esac
   (
+    export RUSTFLAGS
     export RUSTC_BOOTSTRAP=1
     # The tool stands in for the C compiler that cargo would call, and leaves no path of this machine in a file.
     export CARGO_TARGET_X86_64_UNKNOWN_NONE_LINKER=ld.lld
