@@ -13,7 +13,7 @@ tasks=("$@")
 
 case $arch in
   x86_64) bare_target=x86_64-unknown-none direct=pvh ;;
-  aarch64) bare_target=aarch64-unknown-none-softfloat direct=image ;;
+  aarch64) bare_target=aarch64-unknown-none-softfloat direct=linux ;;
   *) echo "unknown architecture $arch: x86_64 or aarch64" >&2; exit 2 ;;
 esac
 
@@ -24,8 +24,16 @@ export URMQTT_PUBLIC_KEY=${URMQTT_PUBLIC_KEY:-$PWD/out/keys/development.pub}
 # No path of this machine in a file that is compared bit by bit.
 remap="--remap-path-prefix=$PWD=. --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo"
 
-# put BUILT NAME: a file that hasn't changed keeps its time, so nothing is rebuilt for it.
-put() { cmp -s "$1" "$out/$2" || cp "$1" "$out/$2"; }
+# put BUILT NAME: without what only debuggers read. A file that hasn't changed keeps its time.
+put() {
+  cp "$1" "$out/$2.new"
+  case $2 in
+    loader.efi) ;;
+    loader) [ "$arch" = aarch64 ] || llvm-strip "$out/$2.new" ;;
+    *) llvm-strip "$out/$2.new" ;;
+  esac
+  if cmp -s "$out/$2.new" "$out/$2"; then rm "$out/$2.new"; else mv "$out/$2.new" "$out/$2"; fi
+}
 
 names=() features=()
 for task in "${tasks[@]}"; do
@@ -40,11 +48,13 @@ RUSTFLAGS="$remap $task_flags" bare "services/rt/targets/$arch-urmqtt.json" buil
   --features "$(IFS=,; echo "${features[*]}")"
 for task in "${tasks[@]}"; do put "$target/$arch-urmqtt/release/$task" "$task"; done
 
-RUSTFLAGS="$remap" bare "$bare_target" build --release --bins \
+# The curve's portable arithmetic: the other one needs SIMD registers.
+loader_flags='--cfg curve25519_dalek_backend="serial"'
+RUSTFLAGS="$remap $loader_flags" bare "$bare_target" build --release --bins \
   -p microkernel -p "loader-$direct" --features "microkernel/bare,loader-$direct/bare"
 put "$target/$bare_target/release/microkernel" kernel
 put "$target/$bare_target/release/loader-$direct" loader
 
-RUSTFLAGS="$remap -Clink-arg=/Brepro -Clink-arg=/DEBUG:NONE" bare "$arch-unknown-uefi" build --release --bins \
-  -p loader-uefi --features loader-uefi/bare
+RUSTFLAGS="$remap $loader_flags -Clink-arg=/Brepro -Clink-arg=/DEBUG:NONE" bare "$arch-unknown-uefi" build --release \
+  --bins -p loader-uefi --features loader-uefi/bare
 put "$target/$arch-unknown-uefi/release/loader-uefi.efi" loader.efi

@@ -16,7 +16,7 @@ const ALIGN: u64 = 1 << 20;
 const SMALLEST: u64 = 16 << 20;
 
 /// Where the loader looks for its package.
-pub const PACKAGE_PATH: &str = "urmqtt.pkg";
+pub const PACKAGE_PATH: &str = "urmqtt/package";
 
 #[derive(Debug, thiserror::Error)]
 #[error("cannot make the disk image")]
@@ -44,6 +44,7 @@ fn esp(arch: Arch, loader: &[u8], package: &[u8], digest: &[u8; 32]) -> io::Resu
     let fs = fatfs::FileSystem::new(Cursor::new(&mut bytes[..]), fatfs::FsOptions::new())?;
     let root = fs.root_dir();
     root.create_dir("EFI")?.create_dir("BOOT")?;
+    root.create_dir("urmqtt")?;
     let name = match arch {
         Arch::X86_64 => "EFI/BOOT/BOOTX64.EFI",
         Arch::Aarch64 => "EFI/BOOT/BOOTAA64.EFI",

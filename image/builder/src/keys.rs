@@ -37,7 +37,8 @@ pub fn ensure(secret: &Path) -> Result<(), Error> {
     let public = secret.with_extension("pub");
     let public_text = pair.pk.to_box().map_err(key)?.to_string();
     std::fs::write(&public, public_text).map_err(io(&public))?;
-    let secret_text = pair.sk.to_box(Some("minisign secret key, without a passphrase")).map_err(key)?.to_string();
+    let secret_text =
+        pair.sk.to_box(Some("minisign secret key, without a passphrase")).map_err(key)?.to_string();
     // Last: a secret key that is there means that the pair is.
     write_private(secret, secret_text.as_bytes()).map_err(io(secret))
 }

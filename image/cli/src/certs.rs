@@ -19,7 +19,7 @@ const OPERATOR: &str = "urn:urmqtt:role:operator";
 /// identifier is its certificate's CN. Keep ca.key safe: who has it can be any device.
 ///
 /// Example: urmqtt certs --devices 200
-#[derive(clap::Args)]
+#[derive(clap::Args, Default)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
     #[arg(long, default_value = "certs", env = "CERTS", value_name = "DIR")]
@@ -36,26 +36,30 @@ pub struct Args {
     /// Replace everything that is there, the CA too
     #[arg(long)]
     force: bool,
+    /// Do nothing when a server's and an operator's certificate are there, whatever else is missing
+    #[arg(long, conflicts_with = "force")]
+    if_needed: bool,
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    let made = make(args)?;
-    match made {
+    if args.if_needed {
+        return ensure(&args.dir);
+    }
+    match make(args)? {
         0 => println!("{}: complete already", args.dir.display()),
-        n => println!("{}: {n} certificates made", args.dir.display()),
+        made => println!("{}: {made} certificates made", args.dir.display()),
     }
     Ok(())
 }
 
-/// Makes the default set in `dir` if something of it is missing.
+/// Makes the default set in `dir` if something is missing that an image and a first session need. A folder that was made
+/// elsewhere may have other devices, and no key of its CA.
 pub fn ensure(dir: &Path) -> Result<()> {
-    // Only what an image and a first session need: a folder that was made elsewhere may have other devices.
     let names = ["ca.crt", "server.crt", "server.key", "operator.crt", "operator.key"];
     if names.iter().all(|name| dir.join(name).exists()) {
         return Ok(());
     }
-    let args = Args { dir: dir.into(), devices: 10, expired: vec![], server_name: vec![], force: false };
-    let made = make(&args)?;
+    let made = make(&Args { dir: dir.into(), devices: 10, ..Args::default() })?;
     eprintln!("urmqtt: {made} certificates made in {}", dir.display());
     Ok(())
 }

@@ -1,10 +1,12 @@
 //! The `urmqtt` command: builds, runs and inspects images on the host.
 
+mod audit;
 mod build;
 mod certs;
 mod key;
 mod kvm;
 mod run;
+mod verify;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 use std::process::ExitCode;
@@ -21,6 +23,8 @@ enum Command {
     Build(build::Args),
     Run(run::Args),
     Certs(certs::Args),
+    Verify(verify::Args),
+    Audit(audit::Args),
     Key(key::Args),
     /// Print completions for a shell
     ///
@@ -64,6 +68,8 @@ fn main() -> ExitCode {
         Command::Build(args) => build::run(&args),
         Command::Run(args) => run::run(args),
         Command::Certs(args) => certs::run(&args),
+        Command::Verify(args) => verify::run(&args),
+        Command::Audit(args) => audit::run(&args),
         Command::Key(args) => key::run(&args),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "urmqtt", &mut std::io::stdout());

@@ -1,0 +1,38 @@
+#!/bin/bash
+# All tests, or the named parts: test.sh [host] [loom] [fuzz] [smoke]. The last line is the sum.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+. image/env.sh
+
+parts=("$@")
+[ ${#parts[@]} -gt 0 ] || parts=(host loom fuzz smoke)
+mkdir -p out
+log=out/test.log
+: >"$log"
+broken=()
+
+part() { # part NAME COMMAND...: its output goes to the terminal and to the log
+  local name=$1
+  shift
+  echo "== $name"
+  "$@" 2>&1 | tee -a "$log"
+  [ "${PIPESTATUS[0]}" = 0 ] || broken+=("$name")
+}
+
+host() { $CARGO test --workspace --exclude smoke; }
+# Other flags for everything: a target folder of its own, so that the others stay built.
+loom() { RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/loom" $CARGO test -p ipc --release --test loom; }
+fuzz() { fuzz/run.sh; }
+# One machine at a time: their time limits are for a processor that does nothing else.
+smoke() { $CARGO test -p smoke --release --no-fail-fast -- --test-threads=1; }
+
+for name in "${parts[@]}"; do part "$name" "$name"; done
+
+read -r passed failed < <(awk '/^test result:/ { p += $4; f += $6 } END { print p + 0, f + 0 }' "$log")
+# A part that broke without a failed test (it didn't compile, say) counts as one failure.
+if [ ${#broken[@]} -gt 0 ]; then
+  echo "Broken: ${broken[*]}"
+  [ "$failed" -gt 0 ] || failed=${#broken[@]}
+fi
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]
