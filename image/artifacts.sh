@@ -35,17 +35,14 @@ put() {
   if cmp -s "$out/$2.new" "$out/$2"; then rm "$out/$2.new"; else mv "$out/$2.new" "$out/$2"; fi
 }
 
-names=() features=()
-for task in "${tasks[@]}"; do
-  names+=(-p "$task")
-  features+=("$task/bare")
-done
+names=()
+for task in "${tasks[@]}"; do names+=(-p "$task"); done
 # The target's system name makes rustc ask for a dynamic linker, which a task doesn't have.
 task_flags="-C link-arg=--image-base=0x400000 -C link-arg=--no-dynamic-linker"
 # The kernel maps the tasks' text guarded: docs/decisions/0022-aarch64-branches.md.
 [ "$arch" = x86_64 ] || task_flags+=" -Z branch-protection=bti,pac-ret"
 RUSTFLAGS="$remap $task_flags" bare "services/rt/targets/$arch-urmqtt.json" build --release --bins "${names[@]}" \
-  --features "$(IFS=,; echo "${features[*]}")"
+  --features bare
 for task in "${tasks[@]}"; do put "$target/$arch-urmqtt/release/$task" "$task"; done
 
 # The curve's portable arithmetic: the other one needs SIMD registers.
