@@ -48,10 +48,10 @@ for task in "${tasks[@]}"; do put "$target/$arch-urmqtt/release/$task" "$task"; 
 # The curve's portable arithmetic: the other one needs SIMD registers.
 loader_flags='--cfg curve25519_dalek_backend="serial"'
 RUSTFLAGS="$remap $loader_flags" bare "$bare_target" build --release --bins \
-  -p microkernel -p "loader-$direct" --features "microkernel/bare,loader-$direct/bare"
+  -p microkernel -p "loader-$direct" --features bare
 put "$target/$bare_target/release/microkernel" kernel
 put "$target/$bare_target/release/loader-$direct" loader
 
 RUSTFLAGS="$remap $loader_flags -Clink-arg=/Brepro -Clink-arg=/DEBUG:NONE" bare "$arch-unknown-uefi" build --release \
-  --bins -p loader-uefi --features loader-uefi/bare
+  --bins -p loader-uefi --features bare
 put "$target/$arch-unknown-uefi/release/loader-uefi.efi" loader.efi
