@@ -23,13 +23,13 @@ for arch in x86_64 aarch64; do
     x86_64) bare_target=x86_64-unknown-none direct=pvh ;;
     aarch64) bare_target=aarch64-unknown-none-softfloat direct=linux ;;
   esac
-  names=() features=()
-  for task in "${tasks[@]}"; do names+=(-p "$task") features+=("$task/bare"); done
-  bare "services/rt/targets/$arch-urmqtt.json" clippy --quiet --release --bins "${names[@]}" -p rt \
-    --features "$(IFS=,; echo "${features[*]}")" -- -D warnings
-  bare "$bare_target" clippy --quiet --release --bins -p microkernel -p "loader-$direct" \
-    --features "microkernel/bare,loader-$direct/bare" -- -D warnings
-  bare "$arch-unknown-uefi" clippy --quiet --release --bins -p loader-uefi --features loader-uefi/bare -- -D warnings
+  names=()
+  for task in "${tasks[@]}"; do names+=(-p "$task"); done
+  bare "services/rt/targets/$arch-urmqtt.json" clippy --quiet --release --bins "${names[@]}" -p rt --features bare \
+    -- -D warnings
+  bare "$bare_target" clippy --quiet --release --bins -p microkernel -p "loader-$direct" --features bare \
+    -- -D warnings
+  bare "$arch-unknown-uefi" clippy --quiet --release --bins -p loader-uefi --features bare -- -D warnings
 done
 
 step dependencies
