@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use console::command::{Editor, HELP, Request, parse};
 use console::{Config, Log, Source};
 use ipc::link::console::{Command, Line, Written};
+use ipc::manifest;
 use ipc::ring::Desc;
 use rt::{Bell, Link, Task};
 use uart::Uart;
@@ -37,8 +38,10 @@ fn main(task: Task) -> ! {
             Talker { number: link.end.port.peer(), source: log.source(name), link }
         })
         .collect();
-    let numbers: Vec<(&str, u16)> =
-        names().map(|(_, name)| name).zip(tasks.iter().map(|t| t.number)).collect();
+    // The console itself can be killed too.
+    let me = &task.info.header;
+    let others = names().map(|(_, name)| name).zip(tasks.iter().map(|t| t.number));
+    let numbers: Vec<(&str, u16)> = others.chain([(manifest::name(&me.name), me.task)]).collect();
     let has_commands = config.commands && task.link_names().any(|name| name == "command");
     let mut commands: Option<Link<Command, Desc>> = has_commands.then(|| task.end("command"));
     let mut editor = Editor::default();
