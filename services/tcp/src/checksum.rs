@@ -1,26 +1,32 @@
 //! The Internet checksum (RFC 1071).
 
-/// A ones' complement sum in the machine's byte order, not yet folded. The order doesn't matter to the result as long as
-/// it is written back in the same order.
+/// A ones' complement sum in the machine's byte order, of 64-bit words, not yet folded. The order doesn't matter to the
+/// result as long as it is written back in the same order.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sum(u64);
 
 impl Sum {
-    /// Adds bytes that start at an even position. Up to 2^32 words fit.
+    /// With the carry around the end.
+    fn add(self, word: u64) -> Self {
+        let (sum, carry) = self.0.overflowing_add(word);
+        Sum(sum + carry as u64)
+    }
+
+    /// Adds bytes that start at an even position.
     pub fn bytes(self, bytes: &[u8]) -> Self {
-        let mut sum = self.0;
-        let (words, rest) = bytes.as_chunks::<4>();
-        for word in words {
-            sum += u32::from_ne_bytes(*word) as u64;
+        let (words, rest) = bytes.as_chunks::<8>();
+        let sum = words.iter().fold(self, |sum, word| sum.add(u64::from_ne_bytes(*word)));
+        if rest.is_empty() {
+            return sum;
         }
-        let mut last = [0; 4];
+        let mut last = [0; 8];
         last[..rest.len()].copy_from_slice(rest);
-        Sum(sum + u32::from_ne_bytes(last) as u64)
+        sum.add(u64::from_ne_bytes(last))
     }
 
     /// Adds a 32-bit number in network order.
     pub fn word(self, word: u32) -> Self {
-        Sum(self.0 + word.to_be() as u64)
+        self.add(word.to_be() as u64)
     }
 
     /// The pseudo header of TCP and UDP (RFC 9293 3.1).
@@ -29,11 +35,11 @@ impl Sum {
     }
 
     fn fold(self) -> u16 {
-        let mut sum = self.0;
-        while sum >> 16 != 0 {
-            sum = (sum & 0xffff) + (sum >> 16);
-        }
-        sum as u16
+        let sum = (self.0 >> 32) + (self.0 & 0xffff_ffff);
+        let sum = (sum >> 32) + (sum & 0xffff_ffff);
+        let sum = (sum >> 16) + (sum & 0xffff);
+        let sum = (sum >> 16) + (sum & 0xffff);
+        ((sum >> 16) + (sum & 0xffff)) as u16
     }
 
     /// The bytes of the checksum field.

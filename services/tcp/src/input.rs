@@ -163,7 +163,7 @@ impl Service {
             return self.close(io, slot, Reason::Finished);
         }
         let at = io.now + self.config.finish_timeout_s as u64 * 1_000_000_000;
-        self.start_timer(row.active, Timer::Finish, at);
+        self.start_timer(io.now, row.active, Timer::Finish, at);
     }
 
     fn duplicate(&mut self, slot: Slot, sent: u32) {
@@ -192,12 +192,12 @@ impl Service {
         let active = self.actives.row(number);
         let row = self.table.row(active.slot);
         let at = now + congestion::timeout(row.srtt, row.rttvar, active.backoff);
-        self.start_timer(number, Timer::Retransmit, at);
+        self.start_timer(now, number, Timer::Retransmit, at);
     }
 
-    pub(crate) fn start_timer(&mut self, number: u32, what: Timer, at: u64) {
+    pub(crate) fn start_timer(&mut self, now: u64, number: u32, what: Timer, at: u64) {
         self.actives.row_mut(number).timer = what;
-        self.wheel.arm(number, at);
+        self.wheel.arm(number, now, at);
     }
 
     pub(crate) fn stop_timer(&mut self, number: u32) {

@@ -222,9 +222,9 @@ impl Service {
         }
     }
 
-    /// IPv4 identification: unpredictable, so that it tells nothing of other connections' traffic.
+    /// IPv4 identification: scattered, so that it doesn't count other connections' segments.
     pub(crate) fn ident(&mut self) -> u16 {
-        self.random.next_u32() as u16
+        self.random.next_u16()
     }
 
     /// A segment without text, at once.

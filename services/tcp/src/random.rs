@@ -6,6 +6,7 @@ use siphasher::sip::SipHasher24;
 pub struct Random {
     function: SipHasher24,
     counter: u64,
+    cheap: u64,
 }
 
 impl Random {
@@ -18,7 +19,7 @@ impl Random {
             message[..16].copy_from_slice(&halves[1]);
             mix.hash(&message)
         };
-        Random { function: SipHasher24::new_with_keys(half_key(1), half_key(2)), counter: 0 }
+        Random { function: SipHasher24::new_with_keys(half_key(1), half_key(2)), counter: 0, cheap: half_key(3) }
     }
 
     pub fn next_u64(&mut self) -> u64 {
@@ -28,6 +29,13 @@ impl Random {
 
     pub fn next_u32(&mut self) -> u32 {
         self.next_u64() as u32
+    }
+
+    /// Cheap: good enough where a guess does no harm.
+    pub fn next_u16(&mut self) -> u16 {
+        // PCG's generator; its upper bits are the good ones.
+        self.cheap = self.cheap.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        (self.cheap >> 48) as u16
     }
 
     pub fn key(&mut self) -> (u64, u64) {

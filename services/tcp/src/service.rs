@@ -116,6 +116,8 @@ pub struct Service {
     pub(crate) sweep: Option<(Slot, u32)>,
     /// The frame under consideration.
     pub(crate) scratch: Vec<u8>,
+    /// When [`Service::expire`] has something to do, at the earliest.
+    due: u64,
     events: VecDeque<Event>,
     ready_said: bool,
     faults_said: [bool; 2],
@@ -160,6 +162,7 @@ impl Service {
             dhcp,
             sweep: None,
             scratch: vec![0; SCRATCH],
+            due: 0,
             events: VecDeque::with_capacity(MAX_EVENTS),
             ready_said: false,
             faults_said: [false; 2],
@@ -175,11 +178,16 @@ impl Service {
         self.follow(io);
         self.receive_frames(io);
         self.receive_commands(io);
-        self.expire(io);
-        self.sweep(io);
+        if now >= self.due {
+            self.expire(io);
+        }
+        if self.sweep.is_some() {
+            self.sweep(io);
+        }
         self.transmit(io);
         self.tell(io);
-        self.deadline(io)
+        self.due = self.deadline(io);
+        self.due
     }
 
     /// The next line for the log.
@@ -206,6 +214,9 @@ impl Service {
         if !self.ready_said && self.greeted && self.host.ip != 0 && io.frame.is_up() && io.stream.is_up() {
             self.ready_said = true;
             self.log(Event::Ready { ip: self.host.ip, port: self.host.port });
+        }
+        if io.frame.is_up() && io.stream.is_up() && self.faults_said == [false; 2] {
+            return;
         }
         let faults = [("frame", io.frame.port.fault()), ("stream", io.stream.port.fault())];
         for (i, (link, fault)) in faults.into_iter().enumerate() {

@@ -17,7 +17,7 @@ impl Service {
             if self.can_transmit(io) {
                 self.fire(io, number);
             } else {
-                self.wheel.arm(number, io.now + NIC_AWAY);
+                self.wheel.arm(number, io.now, io.now + NIC_AWAY);
             }
         }
         while let Some((_, conn)) = self.delayed.pop_front_if(|(due, _)| *due <= io.now) {
@@ -72,7 +72,7 @@ impl Service {
         let active = self.actives.row(number);
         let row = self.table.row(active.slot);
         let at = now + timeout(row.srtt, row.rttvar, active.backoff);
-        self.start_timer(number, Timer::Persist, at);
+        self.start_timer(now, number, Timer::Persist, at);
     }
 
     /// The peer's window is shut: asks again, but not for ever.
@@ -98,7 +98,7 @@ impl Service {
             let active = self.actives.row_mut(number);
             if active.timer == Timer::Retransmit {
                 active.backoff = 0;
-                self.wheel.arm(number, io.now);
+                self.wheel.arm(number, io.now, io.now);
             }
         }
     }
