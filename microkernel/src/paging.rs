@@ -158,7 +158,7 @@ impl<F: Format> Space<F> {
         Ok(())
     }
 
-    /// Maps `pages` pages.
+    /// Maps `pages` pages where nothing is mapped.
     pub fn map_pages(
         &self,
         source: &mut dyn TableSource,
@@ -167,7 +167,19 @@ impl<F: Format> Space<F> {
         pages: u64,
         flags: Flags,
     ) -> Result<(), MapError> {
-        (0..pages).try_for_each(|i| self.map(source, vaddr + i * PAGE, phys + i * PAGE, 0, flags))
+        let mut table = 0;
+        for page in 0..pages {
+            let at = vaddr + page * PAGE;
+            let i = index(at, 0);
+            if page == 0 || i == 0 {
+                table = self.make_table(source, at, 0)?;
+            }
+            if F::decode(self.read(table, i), 0) != Entry::Empty {
+                return Err(MapError::Mapped);
+            }
+            self.write(table, i, F::leaf(phys + page * PAGE, 0, flags));
+        }
+        Ok(())
     }
 
     /// Maps `start..end` of physical memory at `offset` + physical address, with large leaves where they fit if `large`.
@@ -334,6 +346,10 @@ mod tests {
         let s: Space<F> = space(&mut arena);
         let rw = Flags::user(true, false);
         s.map_pages(&mut arena, 0x2000_0000, 0x5000_0000, 3, rw).unwrap();
+        let across = 0x3000_0000 - PAGE;
+        s.map_pages(&mut arena, across, 0x6000_0000, 2, rw).unwrap();
+        assert_eq!(s.lookup(across + PAGE), Some((0x6000_1000, rw)));
+        assert_eq!(s.map_pages(&mut arena, across - PAGE, 0, 2, rw), Err(MapError::Mapped));
         assert_eq!(s.lookup(0x2000_2abc), Some((0x5000_2abc, rw)));
         assert_eq!(s.lookup(0x2000_3000), None);
         assert_eq!(s.lookup(0x1fff_ffff), None);
