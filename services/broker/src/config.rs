@@ -5,10 +5,10 @@
 //! | `connections` | a connection beyond them is aborted |
 //! | `sessions` | the persistent session that was left longest ago is discarded; if all are connected, CONNACK 3 |
 //! | `max_packet`, `topic_bytes`, `topic_levels` of PUBLISH or will, `receive_maximum` | the connection is closed |
-//! | `topic_bytes`, `topic_levels`, `subscriptions…` of SUBSCRIBE | SUBACK 0x80 |
+//! | `topic_bytes`, `topic_levels`, `subscriptions…` of SUBSCRIBE, memory of the topic tree | SUBACK 0x80 |
 //! | `input_bytes` | the connection that wants more is closed |
 //! | `queue_messages`, `queue_bytes`, `store_bytes` | QoS 0: dropped and counted; QoS 1, 2: the receiver's session ends |
-//! | `retained…` | the publisher's connection is closed, nothing is acknowledged |
+//! | `retained…`, memory of the topic tree | the publisher's connection is closed, nothing is acknowledged |
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -96,6 +96,29 @@ impl Default for Config {
 }
 
 impl Config {
+    /// Bytes of the topic tree with its names: enough for paths of two levels of their own each.
+    pub fn tree_bytes(&self) -> usize {
+        (1 << 20) + 256 * (self.subscriptions as usize + self.retained as usize)
+    }
+
+    /// The most that the broker allocates, roughly: what the task's heap must hold.
+    pub fn heap_bytes(&self) -> usize {
+        let connection = 3 << 10;
+        let session = 512 + 32 * self.inflight as usize;
+        let input = self.input_bytes as usize;
+        // An input buffer that grows is there twice for a moment.
+        let growing = self.max_packet as usize;
+        let entries = 32 * (self.subscriptions as usize + self.retained as usize);
+        (1 << 20)
+            + connection * self.connections as usize
+            + session * self.sessions as usize
+            + input
+            + growing
+            + self.store_bytes as usize
+            + self.tree_bytes()
+            + entries
+    }
+
     /// What is wrong with it, naming the key.
     pub fn check(&self) -> Result<(), &'static str> {
         let rules = [

@@ -170,7 +170,7 @@ impl Service {
     /// Ends a session in which an acknowledged message found no room: the client learns of the loss, because its next CONNACK says
     /// "no session present".
     pub(crate) fn end_doomed(&mut self, link: &mut Link, session: u32) {
-        if !self.sessions[session].doomed {
+        if !self.sessions.get_mut(session).is_some_and(|s| s.doomed) {
             return;
         }
         let why = "an acknowledged message found no room in its queue";

@@ -17,6 +17,8 @@ pub struct View<'a> {
 
 /// What a stored message costs beyond its bytes.
 const OVERHEAD: usize = 64;
+/// What each place in a queue costs, with the queue's slack.
+const PLACE: usize = 48;
 
 /// A stored message: cheap to clone.
 #[derive(Clone)]
@@ -53,6 +55,22 @@ impl View<'_> {
     }
 }
 
+/// A stored message's place in a queue, counted as such.
+pub struct Place(Message);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let used = &self.0.0.used;
+        used.set(used.get() - PLACE);
+    }
+}
+
+impl Place {
+    pub fn message(&self) -> &Message {
+        &self.0
+    }
+}
+
 /// The budget of all stored messages: queued, in flight, retained, wills.
 pub struct Store {
     used: Rc<Cell<usize>>,
@@ -81,6 +99,15 @@ impl Store {
         self.used.set(used);
         Some(Message(Rc::new(Stored { bytes: bytes.into_boxed_slice(), used: self.used.clone() })))
     }
+
+    /// `None`: the budget is used up.
+    pub fn place(&self, message: Message) -> Option<Place> {
+        let used = self.used.get() + PLACE;
+        (used <= self.limit).then(|| {
+            self.used.set(used);
+            Place(message)
+        })
+    }
 }
 
 /// A message on its way to be routed, stored already: a will, or one of the server's own.
@@ -108,7 +135,10 @@ mod tests {
         assert!(store.keep(view).is_none());
         drop((message, second));
         assert_eq!(store.used(), 10 + OVERHEAD);
-        drop(copy);
+        let place = store.place(copy).unwrap();
+        assert_eq!((store.used(), place.message().view().topic()), (10 + OVERHEAD + PLACE, "a"));
+        assert!(store.place(place.message().clone()).is_none());
+        drop(place);
         assert_eq!(store.used(), 0);
     }
 }

@@ -68,6 +68,8 @@ pub struct Names {
     entries: Slab<Entry>,
     index: HashTable<u32>,
     hasher: FixedState,
+    /// Bytes of those that are not short.
+    long: usize,
 }
 
 fn hash(hasher: &FixedState, text: &[u8]) -> u64 {
@@ -76,10 +78,18 @@ fn hash(hasher: &FixedState, text: &[u8]) -> u64 {
     hasher.finish()
 }
 
+/// Bytes that a string needs beside its entry.
+fn long(text: &[u8]) -> usize {
+    if text.len() > SHORT { text.len() + 16 } else { 0 }
+}
+
+/// Bytes of an entry, with its place in the table.
+const COST: usize = 48;
+
 impl Names {
     /// `seed` is secret, so that nobody can choose strings that collide.
     pub fn new(seed: u64) -> Self {
-        Names { entries: Slab::new(), index: HashTable::new(), hasher: FixedState::with_seed(seed) }
+        Names { entries: Slab::new(), index: HashTable::new(), hasher: FixedState::with_seed(seed), long: 0 }
     }
 
     pub fn hash(&self, text: &[u8]) -> u64 {
@@ -106,6 +116,7 @@ impl Names {
         if let Some(name) = self.find(text) {
             return self.again(name);
         }
+        self.long += long(text);
         let number = self.entries.insert(Entry { text: Text::new(text), references: 1, retained: 0 });
         let (entries, hasher) = (&self.entries, &self.hasher);
         self.index.insert_unique(hash(hasher, text), number, |&n| hash(hasher, entries[n].text.bytes()));
@@ -126,11 +137,17 @@ impl Names {
         let (entries, hasher) = (&self.entries, &self.hasher);
         let rehash = |&n: &u32| hash(hasher, entries[n].text.bytes());
         table::remove(&mut self.index, name.0, rehash);
-        self.entries.remove(name.0);
+        let gone = self.entries.remove(name.0);
+        self.long -= long(gone.text.bytes());
     }
 
     pub fn retained(&mut self, owner: Name) -> &mut u32 {
         &mut self.entries[owner.0].retained
+    }
+
+    /// Memory of all strings, roughly.
+    pub fn bytes_used(&self) -> usize {
+        self.entries.len() * COST + self.long
     }
 
     #[cfg(test)]
@@ -156,6 +173,8 @@ mod tests {
             names.release(a);
             assert_eq!((names.find(one), names.len()), (None, 1));
             assert_eq!(names.find(two), Some(b));
+            names.release(b);
+            assert_eq!(names.bytes_used(), 0);
         }
     }
 

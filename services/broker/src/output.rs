@@ -266,11 +266,11 @@ impl Service {
         let window = self.config.inflight as usize;
         let s = &mut self.sessions[session];
         let (keep, flow) = (!s.clean, s.flow());
-        let Some(&Queued { ref message, qos, retain }) = flow.queue.front() else { return Step::Idle };
+        let Some(&Queued { ref place, qos, retain }) = flow.queue.front() else { return Step::Idle };
         if qos != Qos::AtMostOnce && flow.inflight.len() >= window {
             return Step::Idle;
         }
-        let message = message.clone();
+        let message = place.message().clone();
         let id = if qos == Qos::AtMostOnce { 0 } else { self.sessions[session].next_id() };
         if !self.write(link, c, PublishHead { dup: false, qos, retain, id }, &message) {
             return Step::NoBuffer;

@@ -89,7 +89,7 @@ impl Service {
         owner: Name,
         from: u32,
     ) -> Result<(), Why> {
-        let mut stored = if message.retain { self.retain(topic.text(), message, owner)? } else { None };
+        let mut stored = if message.retain { self.retain(topic, message, owner)? } else { None };
         let live = Routed { retain: false, ..message };
         let mut receivers = core::mem::take(&mut self.receivers);
         self.tree.receivers(&self.names, topic, &mut receivers);
@@ -184,9 +184,10 @@ impl Service {
             // Copies for a new subscription share the retained store's memory, and come all at once.
             most += self.config.retained as usize;
         }
-        match copy.filter(|m| flow.queue.len() < most && (retain || flow.bytes + m.cost() <= bytes)) {
-            Some(message) => {
-                flow.push(Queued { message, qos, retain });
+        let fits = |m: &Message| flow.queue.len() < most && (retain || flow.bytes + m.cost() <= bytes);
+        match copy.filter(fits).and_then(|message| self.store.place(message)) {
+            Some(place) => {
+                flow.push(Queued { place, qos, retain });
                 if conn != NONE {
                     self.make_ready(conn);
                 }
@@ -255,7 +256,7 @@ impl Service {
     /// Publishers wait for a slow receiver only so long.
     pub(crate) fn end_stalls(&mut self) {
         while let Some((due, session)) = self.stalls.pop_front_if(|&mut (due, _)| due <= self.now) {
-            let Some(flow) = self.sessions[session].flow.as_mut() else { continue };
+            let Some(flow) = self.sessions.get_mut(session).and_then(|s| s.flow.as_mut()) else { continue };
             if flow.patience == due && !flow.waiting.is_empty() {
                 flow.stuck = true;
                 let waiting = core::mem::take(&mut flow.waiting);

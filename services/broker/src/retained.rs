@@ -7,6 +7,7 @@ use crate::names::Name;
 use crate::publish::Routed;
 use crate::service::Service;
 use crate::slab::NONE;
+use crate::topic::Topic;
 
 /// `message` is `None` in an entry that isn't in use.
 #[derive(Default)]
@@ -21,10 +22,11 @@ impl Service {
     /// Stores, replaces or, with an empty payload, forgets. Returns the stored copy. An error: there is no room for it.
     pub(crate) fn retain(
         &mut self,
-        topic: &str,
+        path: &Topic,
         message: Routed,
         owner: Name,
     ) -> Result<Option<Message>, Why> {
+        let topic = path.text();
         let number = self.tree.retained(&self.names, topic);
         if message.view.payload.is_empty() {
             if number != NONE {
@@ -38,6 +40,9 @@ impl Service {
         if owner != Name::NONE {
             if number == NONE && self.retained.len() >= self.config.retained as usize {
                 return Err("too many retained messages");
+            }
+            if number == NONE && !self.tree_has_room(path) {
+                return Err("no room in the topic tree");
             }
             if !mine && *self.names.retained(owner) >= self.config.retained_per_client {
                 return Err("too many retained messages of one client");

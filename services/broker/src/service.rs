@@ -107,13 +107,17 @@ impl Service {
             self.lose_all(link);
             link.poll(true);
         }
+        if !self.up && link.is_up() {
+            self.up = true;
+            self.events.push(Event::LinkUp);
+        }
         for _ in 0..BATCH {
             let Some(message) = link.recv() else { break };
             self.receive(link, message);
             self.settle(link);
         }
-        if self.up != link.is_up() {
-            self.follow(link);
+        if !link.is_up() {
+            self.lose_all(link);
         }
         if ticked {
             self.timers(link);
@@ -266,17 +270,7 @@ impl Service {
         self.names.release(conn.name);
     }
 
-    /// The link came up, or tls broke its rules.
-    fn follow(&mut self, link: &mut Link) {
-        if link.is_up() {
-            self.up = true;
-            self.events.push(Event::LinkUp);
-        } else {
-            self.lose_all(link);
-        }
-    }
-
-    /// The link went down: every connection is lost, as if the network had failed. Sessions stay.
+    /// The link went down, or tls broke its rules: every connection is lost, as if the network had failed. Sessions stay.
     fn lose_all(&mut self, link: &mut Link) {
         if !core::mem::take(&mut self.up) {
             return;

@@ -2,7 +2,7 @@
 
 use crate::acl::Role;
 use crate::codec::Qos;
-use crate::message::Message;
+use crate::message::{Message, Place};
 use crate::names::{Name, Names};
 use crate::slab::{NONE, Slab};
 use crate::table;
@@ -107,7 +107,7 @@ pub struct Sent {
 }
 
 pub struct Queued {
-    pub message: Message,
+    pub place: Place,
     pub qos: Qos,
     pub retain: bool,
 }
@@ -127,7 +127,7 @@ impl Flow {
 
     pub fn push(&mut self, queued: Queued) {
         if !queued.retain {
-            self.bytes += queued.message.cost();
+            self.bytes += queued.place.message().cost();
         }
         self.queue.push_back(queued);
     }
@@ -135,7 +135,7 @@ impl Flow {
     pub fn pop(&mut self) -> Option<Queued> {
         let queued = self.queue.pop_front()?;
         if !queued.retain {
-            self.bytes -= queued.message.cost();
+            self.bytes -= queued.place.message().cost();
         }
         Some(queued)
     }
@@ -150,7 +150,7 @@ impl Flow {
     pub fn disconnect(&mut self) {
         self.resent = 0;
         self.queue.retain(|q| q.qos != Qos::AtMostOnce);
-        self.bytes = self.queue.iter().filter(|q| !q.retain).map(|q| q.message.cost()).sum();
+        self.bytes = self.queue.iter().filter(|q| !q.retain).map(|q| q.place.message().cost()).sum();
         self.stuck = false;
     }
 
@@ -203,6 +203,11 @@ impl Sessions {
 
     pub fn len(&self) -> usize {
         self.slab.len()
+    }
+
+    /// The session, if it is still there.
+    pub fn get_mut(&mut self, number: u32) -> Option<&mut Session> {
+        self.slab.get_mut(number)
     }
 
     pub fn find(&self, names: &Names, role: Role, id: &str) -> Option<u32> {

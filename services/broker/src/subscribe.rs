@@ -4,8 +4,8 @@ use crate::codec::{self, Qos, Subscribe, Unsubscribe};
 use crate::input::Why;
 use crate::publish::Routed;
 use crate::service::{Link, Service};
-use crate::topic;
-use crate::tree::Receiver;
+use crate::topic::{self, Topic};
+use crate::tree::{Receiver, path_cost};
 use alloc::vec::Vec;
 
 /// Filters in one packet; its SUBACK fits one outgoing buffer.
@@ -44,7 +44,8 @@ impl Service {
             return false;
         }
         let full = session.subscribed >= self.config.subscriptions_per_session
-            || self.tree.subscriptions() >= self.config.subscriptions as usize;
+            || self.tree.subscriptions() >= self.config.subscriptions as usize
+            || !self.tree_has_room(&split);
         if full && !self.tree.has(&self.names, filter, session.subscriptions) {
             return false;
         }
@@ -53,6 +54,12 @@ impl Service {
             session.subscribed += 1;
         }
         true
+    }
+
+    /// Whether the topic tree may grow by this path.
+    pub(crate) fn tree_has_room(&self, path: &Topic) -> bool {
+        let needed = path_cost(path.depth(), path.text().len());
+        self.tree.bytes_used(&self.names) + needed <= self.config.tree_bytes()
     }
 
     pub(crate) fn unsubscribe(&mut self, c: u32, packet: Unsubscribe) {

@@ -41,10 +41,27 @@ pub struct Bench {
     pub peers: BTreeMap<Conn, Peer>,
     /// Messages to the broker for which there was no buffer yet.
     waiting: VecDeque<(Conn, Vec<u8>)>,
+    memory: Memory,
+    generation: u32,
+}
+
+/// What the two sides share. It is never freed.
+#[derive(Clone, Copy)]
+struct Memory {
     kernel: Kernel,
     halves: [HalfMemory; 2],
     pools: [PoolMemory; 2],
-    generation: u32,
+}
+
+impl Memory {
+    fn new(config: &Config, plaintext: u32, outgoing: u32) -> Self {
+        let capacity = (plaintext + outgoing + 4 * config.connections.min(1 << 16)).next_power_of_two();
+        Memory {
+            kernel: Kernel::default(),
+            halves: [HalfMemory::new(capacity), HalfMemory::new(capacity)],
+            pools: [PoolMemory::new(plaintext, BUFFER as u32), PoolMemory::new(outgoing, BUFFER as u32)],
+        }
+    }
 }
 
 impl Bench {
@@ -54,11 +71,12 @@ impl Bench {
 
     /// `plaintext` and `outgoing`: buffers of the two pools.
     pub fn with_buffers(config: Config, plaintext: u32, outgoing: u32) -> Self {
+        let memory = Memory::new(&config, plaintext, outgoing);
+        Self::over(memory, config)
+    }
+
+    fn over(Memory { kernel, halves, pools }: Memory, config: Config) -> Self {
         config.check().expect("a valid configuration");
-        let kernel = Kernel::default();
-        let capacity = (plaintext + outgoing + 4 * config.connections.min(1 << 16)).next_power_of_two();
-        let halves = [HalfMemory::new(capacity), HalfMemory::new(capacity)];
-        let pools = [PoolMemory::new(plaintext, BUFFER as u32), PoolMemory::new(outgoing, BUFFER as u32)];
         let mut bench = Bench {
             service: Service::new(config, 0x5eed),
             link: ipc::testing::end(&kernel, halves[1], halves[0], (BROKER, TLS), pools[1], pools[0]),
@@ -66,9 +84,7 @@ impl Bench {
             now_ns: 1,
             peers: BTreeMap::new(),
             waiting: VecDeque::new(),
-            kernel,
-            halves,
-            pools,
+            memory: Memory { kernel, halves, pools },
             generation: 0,
         };
         bench.come_up();
@@ -82,16 +98,10 @@ impl Bench {
 
     /// tls dies and comes back: its half is zeroed, its epoch moves on, every connection is gone.
     pub fn restart_tls(&mut self) {
-        self.halves[0].reset();
-        self.kernel.restart(TLS);
-        self.tls = ipc::testing::end(
-            &self.kernel,
-            self.halves[0],
-            self.halves[1],
-            (TLS, BROKER),
-            self.pools[0],
-            self.pools[1],
-        );
+        let Memory { kernel, halves, pools } = self.memory;
+        halves[0].reset();
+        kernel.restart(TLS);
+        self.tls = ipc::testing::end(&kernel, halves[0], halves[1], (TLS, BROKER), pools[0], pools[1]);
         self.peers.clear();
         self.waiting.clear();
         self.come_up();
@@ -291,7 +301,13 @@ fn whole(bytes: &[u8]) -> Option<(u8, usize, usize)> {
 /// broker does, leaks a buffer, or leaves a `Closed` unanswered.
 pub fn fuzz(data: &[u8]) {
     let config = Config { connections: 4, sessions: 4, input_bytes: 2 << 20, ..Config::default() };
-    let mut bench = Bench::with_buffers(config, 8, 8);
+    std::thread_local! {
+        static MEMORY: std::cell::OnceCell<Memory> = const { std::cell::OnceCell::new() };
+    }
+    // One memory for all runs: it is never freed.
+    let memory = MEMORY.with(|m| *m.get_or_init(|| Memory::new(&config, 8, 8)));
+    memory.halves.iter().for_each(HalfMemory::reset);
+    let mut bench = Bench::over(memory, config);
     let mut conns = [bench.open(0, "d", false), bench.open(1, "e", false), bench.open(2, "op", true)];
     let ids = ["d", "e", "x"];
     for (i, conn) in conns.iter().enumerate() {

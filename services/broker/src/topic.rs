@@ -53,6 +53,10 @@ impl<'a> Topic<'a> {
         self.text
     }
 
+    pub fn depth(&self) -> usize {
+        self.count
+    }
+
     #[inline]
     pub fn levels(&self) -> impl Iterator<Item = &'a [u8]> {
         let bytes = self.text.as_bytes();

@@ -85,6 +85,14 @@ pub struct Tree {
     frontier: (Vec<u32>, Vec<u32>),
 }
 
+/// Bytes of a node, with its place in the table.
+const NODE_COST: usize = 56;
+
+/// The most that a path of `levels` levels and `bytes` bytes can add to the tree's memory.
+pub fn path_cost(levels: usize, bytes: usize) -> usize {
+    levels * (NODE_COST + 64) + bytes
+}
+
 /// A receiver of a message: session, and the QoS that it subscribed with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Receiver {
@@ -106,6 +114,11 @@ impl Tree {
     /// Subscriptions of all sessions.
     pub fn subscriptions(&self) -> usize {
         self.subscriptions.len()
+    }
+
+    /// Memory of nodes and their levels, roughly.
+    pub fn bytes_used(&self, names: &Names) -> usize {
+        self.nodes.len() * NODE_COST + names.bytes_used()
     }
 
     #[cfg(test)]

@@ -243,3 +243,48 @@ fn repeated_subscriptions_to_many_retained_messages_stay_bounded() {
     }
     assert!(closed(&mut b, o));
 }
+
+#[test]
+fn memory_of_the_topic_tree() {
+    let mut b = with(|c| {
+        (c.subscriptions_per_session, c.subscriptions) = (1000, 1000);
+        (c.retained, c.retained_per_client) = (10, 10);
+    });
+    let c = device(&mut b, 0, "d1");
+    // Every level is a long name of its own.
+    let deep =
+        |i: usize| (0..12).fold("devices/d1".to_string(), |path, level| format!("{path}/{level:02}-{i:027}"));
+    let mut granted = 0;
+    for i in 0..1000 {
+        b.send(c, &client::subscribe(1, &[(&deep(i), 0)]));
+        granted += got(&mut b, c).iter().filter(|p| **p == P::Suback(1, vec![0])).count();
+    }
+    assert!((400..1000).contains(&granted), "{granted}");
+    retain(&mut b, c, &deep(5000), "r", 1, 1);
+    assert!(closed(&mut b, c));
+    // With the session its part of the tree has gone.
+    let c = device(&mut b, 0, "d1");
+    retain(&mut b, c, &deep(5000), "r", 1, 1);
+    assert_eq!(got(&mut b, c), [P::Ack(kind::PUBACK, 1)]);
+}
+
+#[test]
+fn a_broadcast_to_many_who_are_away_is_counted() {
+    let mut b = with(|c| {
+        (c.max_packet, c.queue_bytes, c.store_bytes) = (1000, 1000, 10_000);
+        c.queue_messages = 1000;
+    });
+    for i in 0..10 {
+        let (c, _) = returning(&mut b, i, &format!("d{i}"));
+        subscribe(&mut b, c, &[(&format!("devices/d{i}/x"), 1)]);
+        b.send(c, &client::DISCONNECT);
+        b.run();
+    }
+    let o = operator(&mut b, 20, "op");
+    for _ in 0..100 {
+        for i in 0..10 {
+            publish(&mut b, o, &format!("devices/d{i}/x"), "", 1, 1);
+        }
+    }
+    assert!(b.service.stats().sessions_lost > 0);
+}

@@ -121,6 +121,24 @@ fn a_publisher_waits_for_a_stuck_receiver_only_once() {
 }
 
 #[test]
+fn a_receiver_may_leave_while_it_holds_publishers_back() {
+    let mut b = Bench::new(Config { queue_messages: 10, sys_interval_s: 0, ..Config::default() });
+    // The last session stands alone in its part of the table, which goes with it.
+    let conns: Vec<Conn> = (0..65).map(|i| operator(&mut b, i, &format!("op{i}"))).collect();
+    subscribe(&mut b, conns[64], &[("#", 1)]);
+    b.congest(conns[64], true);
+    b.run();
+    let burst: Vec<u8> =
+        (0..8).flat_map(|i| client::publish("x", b"", Qos::AtLeastOnce, i + 1, false, false)).collect();
+    b.send(conns[0], &burst);
+    b.run();
+    assert!(b.peer(conns[0]).paused);
+    b.lose(conns[64], ipc::link::stream::Reason::Reset);
+    b.run_for(2000);
+    assert_eq!(got(&mut b, conns[0]).len(), 8);
+}
+
+#[test]
 fn a_publisher_that_waits_is_released_when_the_receiver_leaves() {
     let mut b = Bench::new(Config { queue_messages: 10, sys_interval_s: 0, ..Config::default() });
     let (c, o) = (device(&mut b, 0, "d1"), operator(&mut b, 1, "op"));
