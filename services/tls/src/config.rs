@@ -34,6 +34,8 @@ pub struct Limits {
     pub incomplete_bytes: u32,
     /// Keys that are kept ready, a power of two: two for each busy connection, about 0.6 KB each. Beyond: a key is derived again.
     pub ready_keys: u32,
+    /// Client certificates whose signature need not be verified again while they are valid, 56 bytes each. Beyond: verified again.
+    pub verified_certificates: u32,
 }
 
 impl Default for Limits {
@@ -46,6 +48,7 @@ impl Default for Limits {
             handshake_bytes: 16_384,
             incomplete_bytes: 1 << 20,
             ready_keys: 512,
+            verified_certificates: 1024,
         }
     }
 }

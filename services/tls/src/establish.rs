@@ -20,13 +20,17 @@ impl Service {
         slot.conn = conn;
         slot.flags &= slot::STARVED | slot::BLOCKED | slot::STEPPING;
         self.live += 1;
-        if self.session_up && self.admission.enter(peer.ip) {
-            let timeout = self.timeouts.start(index as u32, self.now);
-            self.slots[index].phase = Phase::Handshake(Handshake::new(peer, timeout).into());
-        } else {
-            self.close(index, Ending::Abort, links);
-            self.refused(peer, Failure::Busy);
-        }
+        let refusal = match self.session_up {
+            false => Failure::NotServing,
+            true if !self.admission.enter(peer.ip) => Failure::Busy,
+            true => {
+                let timeout = self.timeouts.start(index as u32, self.now);
+                self.slots[index].phase = Phase::Handshake(Handshake::new(peer, timeout).into());
+                return;
+            }
+        };
+        self.close(index, Ending::Abort, links);
+        self.refused(peer, refusal);
     }
 
     /// Bytes for a handshake: taken out of the frame at once.

@@ -28,6 +28,8 @@ pub enum Failure {
     HungUp,
     /// `handshakes` or `handshakes_per_source` are under way.
     Busy,
+    /// The broker is away.
+    NotServing,
 }
 
 impl fmt::Display for Failure {
@@ -40,6 +42,7 @@ impl fmt::Display for Failure {
             Failure::Timeout => f.write_str("handshake timed out"),
             Failure::HungUp => f.write_str("peer hung up in the handshake"),
             Failure::Busy => f.write_str("too many handshakes under way"),
+            Failure::NotServing => f.write_str("the broker is away"),
         }
     }
 }

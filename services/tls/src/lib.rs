@@ -12,7 +12,7 @@
 //! | `outward` | the broker's buffers to sealed records |
 //! | `closing` | a connection's end |
 //! | `record` | the record layer |
-//! | `handshake`, `server`, `tap` | rustls |
+//! | `handshake`, `server`, `verifier`, `tap` | rustls |
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -39,6 +39,7 @@ mod tap;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod timeouts;
+mod verifier;
 
 pub use config::{Config, Limits};
 pub use handshake::Failure;

@@ -3,6 +3,7 @@
 use crate::config::Config;
 use crate::record::Suite;
 use crate::tap::Tap;
+use crate::verifier::Verifier;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -32,7 +33,7 @@ impl TimeProvider for WallClock {
     }
 }
 
-/// Why a configuration can't serve.
+/// Why the service can't start.
 #[derive(Debug)]
 pub enum ConfigError {
     /// Certificate `0` of the authorities.
@@ -41,6 +42,8 @@ pub enum ConfigError {
     PrivateKey(&'static str),
     /// Among others: the key isn't the certificate's.
     Certificate(rustls::Error),
+    /// The cryptography gives wrong answers.
+    SelfTest,
 }
 
 impl core::fmt::Display for ConfigError {
@@ -50,6 +53,7 @@ impl core::fmt::Display for ConfigError {
             ConfigError::NoAuthority => f.write_str("no authority's certificate"),
             ConfigError::PrivateKey(what) => write!(f, "private key: {what}"),
             ConfigError::Certificate(e) => write!(f, "certificate: {e}"),
+            ConfigError::SelfTest => f.write_str("the cryptography fails its known-answer test"),
         }
     }
 }
@@ -91,6 +95,7 @@ pub fn server_config(
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
         .build()
         .map_err(|_| ConfigError::NoAuthority)?;
+    let verifier = Arc::new(Verifier::new(verifier, config.limits.verified_certificates as usize));
     let key = PrivateKeyDer::try_from(config.private_key.clone()).map_err(ConfigError::PrivateKey)?;
     let chain: Vec<_> = config.certificate_chain.iter().cloned().map(CertificateDer::from).collect();
     let mut server = ServerConfig::builder_with_details(provider, clock)

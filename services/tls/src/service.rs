@@ -4,7 +4,7 @@ use crate::admission::Admission;
 use crate::chain::Chain;
 use crate::config::{Config, Limits};
 use crate::handshake::Failure;
-use crate::record::KeyCache;
+use crate::record::{self, KeyCache};
 use crate::server::{self, ConfigError, WallClock};
 use crate::slot::{self, Phase, Slot};
 use crate::tap::Tap;
@@ -92,6 +92,9 @@ pub fn check(config: &Config) -> Result<(), ConfigError> {
 impl Service {
     /// `frames` and `outgoing`: buffers of tcp's (the nic's) and of the broker's pool.
     pub fn new(config: &Config, frames: u32, outgoing: u32) -> Result<Self, ConfigError> {
+        if !record::self_test() {
+            return Err(ConfigError::SelfTest);
+        }
         let limits = Limits { connections: config.limits.connections.min(1 << SLOT_BITS), ..config.limits };
         let (clock, tap) = (Arc::<WallClock>::default(), Arc::<Tap>::default());
         let mut slots = Vec::with_capacity(limits.connections as usize);
@@ -140,8 +143,11 @@ impl Service {
         }
         // One step only, so that no storm of handshakes keeps established connections waiting for long.
         self.step(links);
-        self.follow(links);
-        if self.stepping.is_empty() && !self.cramped(links) { self.timeouts.next() } else { 0 }
+        if !self.stream_up || !links.stream.is_up() || !links.session.is_up() {
+            // A link has failed under way, or may come up now that the last connection is gone.
+            self.follow(links);
+        }
+        if self.stepping.is_empty() && self.roomy(links) { self.timeouts.next() } else { 0 }
     }
 
     /// Connections in any state.
@@ -184,25 +190,22 @@ impl Service {
     }
 
     fn receive(&mut self, links: &mut Links<'_, '_>) {
-        while !self.cramped(links)
-            && let Some(message) = links.session.recv()
-        {
+        while let Some(message) = self.roomy(links).then(|| links.session.recv()).flatten() {
             self.from_broker(message, links);
         }
         self.feed(links);
-        while !self.cramped(links)
-            && let Some(message) = links.stream.recv()
-        {
+        while let Some(message) = self.roomy(links).then(|| links.stream.recv()).flatten() {
             self.from_tcp(message, links);
         }
         self.unblock(links);
     }
 
-    fn cramped(&self, links: &mut Links<'_, '_>) -> bool {
-        fn cramped<Out: Message, In: Message>(end: &mut End<'_, Out, In>) -> bool {
-            end.is_up() && end.port.room() < ROOM
+    /// Both rings have room for what one message can cause.
+    fn roomy(&self, links: &mut Links<'_, '_>) -> bool {
+        fn roomy<Out: Message, In: Message>(end: &mut End<'_, Out, In>) -> bool {
+            end.port.room() >= ROOM || !end.is_up()
         }
-        cramped(links.stream) || cramped(links.session)
+        roomy(links.stream) && roomy(links.session)
     }
 
     fn from_tcp(&mut self, message: Up<PeerAddress>, links: &mut Links<'_, '_>) {

@@ -3,9 +3,13 @@
 //! A record is opened and sealed in place, in a buffer that starts with its header.
 
 mod cache;
+mod known;
 mod secret;
+#[cfg(test)]
+mod tests;
 
 pub use cache::KeyCache;
+pub use known::self_test;
 pub use secret::{Direction, Key, Secrets, Suite};
 
 use core::ops::Range;
