@@ -44,7 +44,11 @@ impl Subscriber {
     pub fn start(port: u16, who: &Credentials, count: u32, words: &[&str]) -> Result<Self> {
         let ready = tools::scratch(&format!("sub-{port}-{}", who.id))?.join("log");
         let log = std::fs::File::create(&ready)?;
-        let child = command("mosquitto_sub", port, who)
+        // stdbuf: what it prints must be there when it is printed, not when a block is full.
+        let mut line_wise = Command::new("stdbuf");
+        let plain = command("mosquitto_sub", port, who);
+        line_wise.arg("-oL").arg(plain.get_program()).args(plain.get_args());
+        let child = line_wise
             .args(["-d", "-C", &count.to_string(), "-W", "60"])
             .args(words)
             .stdin(Stdio::null())
