@@ -26,6 +26,11 @@ need mosquitto-clients mosquitto_pub
 need openssl openssl
 need python3 python3
 need python3-venv /usr/share/doc/python3-venv
+# What the tests talk with, and what libFuzzer is built with.
+need python3-paho-mqtt /usr/lib/python3/dist-packages/paho
+need nodejs node
+need npm npm
+need g++ g++
 case $URMQTT_TOOLCHAIN in
   none)
     missing+=(rustc-web cargo-web rust-web-src rust-web-clippy)

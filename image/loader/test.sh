@@ -1,28 +1,30 @@
 #!/bin/bash
 # Boots the test kernel by every front end and tries every refusal, under QEMU.
 #
-# test.sh LOADERS KEYS [pvh|linux|uefi-x86_64|uefi-aarch64 ...]
-#   LOADERS  cargo's target folder with the loaders and test kernels, built with KEYS/dev.pub
-#   KEYS     folder with dev.key, dev.pub and foreign.key (made by `pack key`)
+# test.sh ARTIFACTS KEY TOOLS [pvh|linux|uefi-x86_64|uefi-aarch64 ...]
+#   ARTIFACTS  folder with ARCH/artifacts/loader and loader.efi (`make artifacts`: out)
+#   KEY        secret key that these loaders trust (out/keys/development.key)
+#   TOOLS      cargo's target folder with the test kernels and the example `pack`
 set -euo pipefail
-loaders=$1 keys=$2
-shift 2
+artifacts=$1 key=$2 tools=$3
+shift 3
 [ $# -gt 0 ] || set -- pvh linux uefi-x86_64 uefi-aarch64
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-pack=$loaders/debug/examples/pack
+pack=$tools/debug/examples/pack
+"$pack" key "$work/foreign"
 failures=0
 
 declare -A kernel=(
-    [x86_64]=$loaders/x86_64-unknown-none/release/loader-testkernel
-    [aarch64]=$loaders/aarch64-unknown-none-softfloat/release/loader-testkernel)
+    [x86_64]=$tools/x86_64-unknown-none/release/loader-testkernel
+    [aarch64]=$tools/aarch64-unknown-none-softfloat/release/loader-testkernel)
 
 # packages ARCH: good and bad ones
 packages() {
     local arch=$1 other=$([ "$1" = x86_64 ] && echo aarch64 || echo x86_64) at
-    "$pack" "$arch" "${kernel[$arch]}" "$keys/dev.key" "$work/good" "signed line"
-    "$pack" "$arch" "${kernel[$arch]}" "$keys/foreign.key" "$work/foreign"
-    "$pack" "$other" "${kernel[$arch]}" "$keys/dev.key" "$work/arch"
+    "$pack" "$arch" "${kernel[$arch]}" "$key" "$work/good" "signed line"
+    "$pack" "$arch" "${kernel[$arch]}" "$work/foreign.key" "$work/foreign"
+    "$pack" "$other" "${kernel[$arch]}" "$key" "$work/arch"
     payload=$(od -An -t u8 -j 16 -N 8 "$work/good" | tr -d ' ')
     head -c "$payload" "$work/good" > "$work/unsigned"
     head -c 100000 "$work/good" > "$work/truncated"
@@ -41,6 +43,7 @@ flip() {
 # disk FILE: a FAT volume with the loader and the package
 disk() {
     local image=$work/disk-$(basename "$1")
+    rm -f "$image"
     truncate -s 48M "$image"
     mformat -i "$image" -F ::
     mmd -i "$image" ::/EFI ::/EFI/BOOT ::/urmqtt
@@ -69,42 +72,42 @@ expect() {
     echo "$verdict $name ($took ms)"
     if [ $verdict = FAIL ]; then
         failures=$((failures + 1))
-        tail -5 "$log" "$work/qemu"
+        cat "$log" "$work/qemu" | tail -n 12
     fi
 }
 
 # refusals RUN: RUN FILE gives the command for a package
 refusals() {
     local file
-    expect "$1 without a package" 60 'refused to boot: there is no package' $("$1" "$work/none")
-    expect "$1 foreign key" 60 'refused to boot: package is signed with a foreign key' $("$1" "$work/foreign")
-    expect "$1 without signature" 60 'refused to boot: package has no signature' $("$1" "$work/unsigned")
-    expect "$1 truncated" 60 'refused to boot: package is truncated' $("$1" "$work/truncated")
-    expect "$1 other architecture" 60 'refused to boot: package is for' $("$1" "$work/arch")
+    expect "$1 without a package" 120 'refused to boot: there is no package' $("$1" "$work/none")
+    expect "$1 foreign key" 120 'refused to boot: package is signed with a foreign key' $("$1" "$work/foreign")
+    expect "$1 without signature" 120 'refused to boot: package has no signature' $("$1" "$work/unsigned")
+    expect "$1 truncated" 120 'refused to boot: package is truncated' $("$1" "$work/truncated")
+    expect "$1 other architecture" 120 'refused to boot: package is for' $("$1" "$work/arch")
     for file in "$work"/flip-*; do
-        expect "$1 $(basename "$file")" 60 'refused to boot: ' $("$1" "$file")
+        expect "$1 $(basename "$file")" 120 'refused to boot: ' $("$1" "$file")
     done
 }
 
 pvh() {
-    echo qemu-system-x86_64 -M q35 -m 256M -kernel "$loaders/x86_64-unknown-none/release/loader-pvh"
+    echo qemu-system-x86_64 -M q35 -m 256M -kernel "$artifacts/x86_64/artifacts/loader"
     [ ! -e "$1" ] || echo -initrd "$1"
 }
 
 linux() {
     echo qemu-system-aarch64 -M virt -cpu max -m 256M
-    echo -kernel "$loaders/aarch64-unknown-none-softfloat/release/loader-linux"
+    echo -kernel "$artifacts/aarch64/artifacts/loader"
     [ ! -e "$1" ] || echo -initrd "$1"
 }
 
 uefi-x86_64() {
-    efi=$loaders/x86_64-unknown-uefi/release/loader-uefi.efi boot=BOOTX64.EFI
+    efi=$artifacts/x86_64/artifacts/loader.efi boot=BOOTX64.EFI
     echo qemu-system-x86_64 -M q35 -m 256M -device virtio-rng-pci -bios /usr/share/ovmf/OVMF.fd
     echo -drive "if=virtio,format=raw,file=$(disk "$1")"
 }
 
 uefi-aarch64() {
-    efi=$loaders/aarch64-unknown-uefi/release/loader-uefi.efi boot=BOOTAA64.EFI
+    efi=$artifacts/aarch64/artifacts/loader.efi boot=BOOTAA64.EFI
     echo qemu-system-aarch64 -M virt -cpu max -m 256M -device virtio-rng-pci -bios /usr/share/qemu-efi-aarch64/QEMU_EFI.fd
     echo -drive "if=virtio,format=raw,file=$(disk "$1")"
 }

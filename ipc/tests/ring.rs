@@ -166,11 +166,21 @@ proptest! {
 #[test]
 fn every_boundary_value_in_every_header_word() {
     for at in (0..512).step_by(4) {
-        for value in [0, 1, 2, 7, 8, 9, 15, 16, 255, 256, u32::MAX / 2, u32::MAX / 2 + 1, u32::MAX - 1, u32::MAX] {
+        for value in
+            [0, 1, 2, 7, 8, 9, 15, 16, 255, 256, u32::MAX / 2, u32::MAX / 2 + 1, u32::MAX - 1, u32::MAX]
+        {
             let (mut a, mut b, half_a, half_b, _) = raw_pair(8);
             let _ = (b.send(&desc(1)), b.publish(), a.send(&desc(2)), a.publish());
-            half_b.scribble(|w, offset| if offset == at { *w = value });
-            half_a.scribble(|w, offset| if offset == at { *w = value });
+            half_b.scribble(|w, offset| {
+                if offset == at {
+                    *w = value
+                }
+            });
+            half_a.scribble(|w, offset| {
+                if offset == at {
+                    *w = value
+                }
+            });
             for port in [&mut a, &mut b] {
                 for n in 0..20 {
                     let _ = (port.recv(), port.send(&desc(n)), port.publish(), port.sleep(), port.poll(true));
@@ -185,7 +195,8 @@ fn a_restart_empties_the_link_and_old_messages_never_arrive() {
     let kernel = Kernel::default();
     let (half_a, half_b) = (HalfMemory::new(8), HalfMemory::new(8));
     let (pool_a, pool_b) = (PoolMemory::new(4, 64), PoolMemory::new(4, 64));
-    let fresh_b = || -> End<'static, Down, Up> { testing::end(&kernel, half_b, half_a, (2, 1), pool_b, pool_a) };
+    let fresh_b =
+        || -> End<'static, Down, Up> { testing::end(&kernel, half_b, half_a, (2, 1), pool_b, pool_a) };
     let mut a: End<'static, Up, Down> = testing::end(&kernel, half_a, half_b, (1, 2), pool_a, pool_b);
     let mut b = fresh_b();
     a.poll(true);

@@ -16,7 +16,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let [_, arch, kernel, key, out, rest @ ..] = &args[..] else {
         return Err("usage: pack key BASE | pack ARCH KERNEL KEY OUT [COMMAND LINE]".into());
     };
-    let arch = [Arch::X86_64, Arch::Aarch64].into_iter().find(|a| a.name() == arch).ok_or("unknown architecture")?;
+    let arch =
+        [Arch::X86_64, Arch::Aarch64].into_iter().find(|a| a.name() == arch).ok_or("unknown architecture")?;
     let kernel = std::fs::read(kernel)?;
     // About as much as all the tasks, so that times mean something.
     let tasks = vec![0x5a; 2 << 20];
@@ -35,7 +36,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let meta = Meta { arch, image_version: 1, command_line: line };
     package::write(&meta, &parts, |_| [0; 32], payload)?;
 
-    let secret = minisign::SecretKeyBox::from_string(&std::fs::read_to_string(key)?)?.into_unencrypted_secret_key()?;
+    let secret =
+        minisign::SecretKeyBox::from_string(&std::fs::read_to_string(key)?)?.into_unencrypted_secret_key()?;
     let comment = loader::verify::UNTRUSTED_COMMENT.strip_prefix("untrusted comment: ");
     let signature = minisign::sign(None, &secret, Cursor::new(&payload), Some("loader test"), comment)?;
     std::fs::write(out, [payload, signature.to_string().as_bytes()].concat())?;

@@ -204,10 +204,12 @@ impl Placer {
 
     /// The function's memory BARs by physical address, each of them placed.
     pub fn place(&mut self, space: &mut impl ConfigSpace, function: Function) -> Result<Vec<Bar>, NoRoom> {
-        let decoding = space.read(function, COMMAND) & COMMAND_MEMORY != 0;
+        // Where no window is known (ACPI says them in AML only), the firmware has placed all, even if it has switched the
+        // functions off again that it didn't need.
+        let firmwares = space.read(function, COMMAND) & COMMAND_MEMORY != 0 || self.windows.is_empty();
         let mut placed = bars(space, function);
         for bar in &mut placed {
-            if !decoding || bar.address == 0 {
+            if !firmwares || bar.address == 0 {
                 bar.address = self.allocate(bar.wide, bar.len).ok_or(NoRoom)?;
                 space.write(function, BARS + 4 * bar.index, bar.address as u32);
                 if bar.wide {

@@ -145,6 +145,18 @@ fn what_the_firmware_has_placed_stays_and_is_in_nobodys_way() {
 }
 
 #[test]
+fn without_windows_the_firmwares_places_count_even_when_switched_off() {
+    let mut m = Model::default();
+    let f = at(0, 1, 0);
+    virtio_net(&mut m, f);
+    m.write(f, 0x14, 0x1000_8000);
+    m.write(f, 0x20, 0x1001_0000);
+    let host = host(vec![]);
+    let placed = Placer::new(&mut m, &host, &[]).place(&mut m, f).expect("the firmware has placed all");
+    assert_eq!(placed.iter().map(|b| b.address).collect::<Vec<_>>(), [0x1000_8000, 0x1001_0000]);
+}
+
+#[test]
 fn no_window_no_place() {
     let mut m = Model::default();
     virtio_net(&mut m, at(0, 1, 0));

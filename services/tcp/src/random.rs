@@ -19,7 +19,11 @@ impl Random {
             message[..16].copy_from_slice(&halves[1]);
             mix.hash(&message)
         };
-        Random { function: SipHasher24::new_with_keys(half_key(1), half_key(2)), counter: 0, cheap: half_key(3) }
+        Random {
+            function: SipHasher24::new_with_keys(half_key(1), half_key(2)),
+            counter: 0,
+            cheap: half_key(3),
+        }
     }
 
     pub fn next_u64(&mut self) -> u64 {

@@ -131,8 +131,14 @@ mod arch {
         }
         assert!(el == 1 << 2 && sp == 0, "EL1t");
         assert!(daif == 0xf << 6, "DAIF");
-        assert!(sctlr & (1 << 12 | 1 << 2 | 1) == (1 << 12 | 1 << 2 | 1) && sctlr & 2 == 0, "SCTLR {sctlr:#x}");
-        assert!(tcr & 0x3f == 16 && tcr >> 16 & 0x3f == 16 && tcr >> 30 & 3 == 2 && tcr >> 14 & 3 == 0, "TCR");
+        assert!(
+            sctlr & (1 << 12 | 1 << 2 | 1) == (1 << 12 | 1 << 2 | 1) && sctlr & 2 == 0,
+            "SCTLR {sctlr:#x}"
+        );
+        assert!(
+            tcr & 0x3f == 16 && tcr >> 16 & 0x3f == 16 && tcr >> 30 & 3 == 2 && tcr >> 14 & 3 == 0,
+            "TCR"
+        );
         // SAFETY: reads the counters, which must not trap.
         unsafe { asm!("mrs {0}, cntvct_el0", "mrs {0}, cntpct_el0", out(reg) _) };
     }

@@ -96,7 +96,11 @@ fn addresses(hhdm: u64) {
         // SAFETY: both map the kernel's text.
         unsafe { *(virt as *const u64) == *(direct as *const u64) }
     };
-    check!(address.virtual_base == 0xffff_ffff_8000_0000 && same(address.virtual_base) && same(main as *const () as u64));
+    check!(
+        address.virtual_base == 0xffff_ffff_8000_0000
+            && same(address.virtual_base)
+            && same(main as *const () as u64)
+    );
     let file = FILE.response().expect("executable file").executable_file();
     check!(file.path() == "/kernel" && file.data().starts_with(b"\x7fELF"));
 }
@@ -134,10 +138,16 @@ fn memory(hhdm: u64) {
 fn package(hhdm: u64) {
     let modules = MODULES.response().expect("modules").modules();
     let package = Package::parse(modules[0].data()).expect("package");
-    check!(modules[0].path() == "/package" && (modules[0].data().as_ptr() as u64 - hhdm).is_multiple_of(4096));
+    check!(
+        modules[0].path() == "/package" && (modules[0].data().as_ptr() as u64 - hhdm).is_multiple_of(4096)
+    );
     check!(package.kernel().as_ptr() == FILE.response().unwrap().executable_file().data().as_ptr());
     let line = LINE.response().expect("command line").cmdline();
-    say!("package of {} bytes, version {}, command line '{line}'", modules[0].data().len(), package.header.image_version);
+    say!(
+        "package of {} bytes, version {}, command line '{line}'",
+        modules[0].data().len(),
+        package.header.image_version
+    );
     match modules.get(1) {
         Some(file) => {
             check!(file.path() == "/entropy" && file.data().iter().any(|&b| b != 0));
@@ -152,7 +162,10 @@ fn firmware() {
     let starts = |at: *const (), magic: &[u8]| unsafe { core::slice::from_raw_parts(at.cast::<u8>(), magic.len()) } == magic;
     let rsdp = RSDP.response().map(|r| r.address as *const ());
     let dtb = DTB.response().map(|r| r.dtb_ptr);
-    check!(rsdp.is_none_or(|at| starts(at, b"RSD PTR ")) && dtb.is_none_or(|at| starts(at, &[0xd0, 0x0d, 0xfe, 0xed])));
+    check!(
+        rsdp.is_none_or(|at| starts(at, b"RSD PTR "))
+            && dtb.is_none_or(|at| starts(at, &[0xd0, 0x0d, 0xfe, 0xed]))
+    );
     check!(rsdp.is_some() || dtb.is_some());
     say!(
         "rsdp {}, dtb {}, efi {}, firmware {:?}, date {:?}",

@@ -7,7 +7,6 @@ use loader::date::{Fields, unix_time};
 use loader::memory::{Error, Kind, MemoryMap};
 use loader::verify::Refusal;
 use uefi::boot::{self, AllocateType, MemoryType};
-use uefi::mem::memory_map::MemoryMap as _;
 use uefi::proto::loaded_image::LoadedImage;
 use uefi::proto::media::file::{File, FileAttribute, FileInfo, FileMode, RegularFile};
 use uefi::proto::rng::Rng;

@@ -1,12 +1,12 @@
 //! aarch64: EL1 and EL0, Armv8.0 and later.
 
-#[cfg_attr(not(target_os = "none"), allow(dead_code, reason = "the host only tests it"))]
-mod fault;
-mod format;
 #[cfg(not(target_os = "none"))]
 #[path = "gic/command.rs"]
 #[allow(dead_code, reason = "the host only tests it")]
 mod command;
+#[cfg_attr(not(target_os = "none"), allow(dead_code, reason = "the host only tests it"))]
+mod fault;
+mod format;
 
 #[cfg(all(target_os = "none", target_arch = "aarch64"))]
 mod cache;

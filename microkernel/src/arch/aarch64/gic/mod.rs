@@ -50,7 +50,7 @@ impl Gic {
         memory: Memory,
         window: &mut dyn DeviceWindow,
     ) -> Result<Self, &'static str> {
-        if !(16..32).contains(&desc.timer_intid) {
+        if !(16..32).contains(&timer_of(desc)) {
             return Err("the timer's interrupt is not a private one");
         }
         match desc.gic_version {
@@ -63,10 +63,14 @@ impl Gic {
     fn new_v2(desc: &PlatformDesc, window: &mut dyn DeviceWindow) -> Result<Self, &'static str> {
         let distributor = map(window, desc.gicd, V2_DISTRIBUTOR_BYTES)?;
         let interface = map(window, desc.gicc, V2_INTERFACE_BYTES)?;
-        let spis = if desc.v2m == 0 { 0 } else { desc.v2m_spis };
-        let frame = v2::Frame { address: desc.v2m, first_spi: desc.v2m_first_spi, spis };
-        let gic = v2::Gic::new(distributor, interface, frame, desc.timer_intid);
-        Ok(Gic::V2 { gic, first_spi: desc.v2m_first_spi })
+        let frame = match (desc.v2m, desc.v2m_spis) {
+            (0, _) => v2::Frame { address: 0, first_spi: 0, spis: 0 },
+            // The tables may leave it to the frame's own register.
+            (address, 0) => v2::Frame::read(address, map(window, address, V2M_BYTES)?),
+            (address, spis) => v2::Frame { address, first_spi: desc.v2m_first_spi, spis },
+        };
+        let gic = v2::Gic::new(distributor, interface, frame, timer_of(desc));
+        Ok(Gic::V2 { gic, first_spi: frame.first_spi })
     }
 
     fn new_v3(
@@ -88,7 +92,7 @@ impl Gic {
             frames,
             affinities,
             &memory,
-            desc.timer_intid,
+            timer_of(desc),
             |core, redistributor| {
                 if let Some(its) = &mut its
                     && result.is_ok()
@@ -154,6 +158,11 @@ pub const V2_INTERFACE_BYTES: u64 = 0x1000;
 pub const V2M_BYTES: u64 = 0x1000;
 pub const V3_DISTRIBUTOR_BYTES: u64 = 0x1_0000;
 pub const ITS_BYTES: u64 = 0x2_0000;
+
+/// Interrupt of the EL1 virtual timer: 27 by the Base System Architecture where the tables say nothing.
+fn timer_of(desc: &PlatformDesc) -> u32 {
+    if desc.timer_intid == 0 { 27 } else { desc.timer_intid }
+}
 
 fn map(window: &mut dyn DeviceWindow, phys: u64, len: u64) -> Result<super::mmio::Window, &'static str> {
     if phys == 0 {

@@ -28,6 +28,8 @@ const GICC_BPR: usize = 0x08;
 const GICC_IAR: usize = 0x0c;
 const GICC_EOIR: usize = 0x10;
 
+/// GICv2m: which SPIs belong to the frame.
+const V2M_TYPER: usize = 0x08;
 /// GICv2m: writing an SPI's number here makes it pending.
 const V2M_SETSPI_NS: u64 = 0x40;
 
@@ -51,6 +53,14 @@ pub struct Frame {
     pub address: u64,
     pub first_spi: u32,
     pub spis: u32,
+}
+
+impl Frame {
+    /// What MSI_TYPER says: first SPI in bits 25 to 16, count in bits 9 to 0.
+    pub fn read(address: u64, registers: Window) -> Self {
+        let typer = registers.read32(V2M_TYPER);
+        Frame { address, first_spi: typer >> 16 & 0x3ff, spis: typer & 0x3ff }
+    }
 }
 
 impl Gic {
