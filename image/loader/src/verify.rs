@@ -210,7 +210,9 @@ pub mod tests {
             Part { kind: Kind::Manifest, name: MANIFEST, bytes: &[7; 300] },
         ];
         let mut layout = Layout::new(parts.len());
-        parts.iter().for_each(|p| drop(layout.place(p.bytes.len() as u64)));
+        for part in &parts {
+            layout.place(part.bytes.len() as u64);
+        }
         let mut file = File::new(&vec![0; layout.payload_len() as usize]);
         let meta = Meta { arch, image_version: 3, command_line };
         package::write(&meta, &parts, |_| [0; 32], file.bytes_mut()).unwrap();
