@@ -87,20 +87,14 @@ impl Gic {
         };
         let frames = v3::Frames { physical: desc.gicr, end: desc.gicr.saturating_add(desc.gicr_len), window };
         let mut result = Ok(());
-        let gic = v3::Gic::new(
-            distributor,
-            frames,
-            affinities,
-            &memory,
-            timer_of(desc),
-            |core, redistributor| {
+        let gic =
+            v3::Gic::new(distributor, frames, affinities, &memory, timer_of(desc), |core, redistributor| {
                 if let Some(its) = &mut its
                     && result.is_ok()
                 {
                     result = its.add_core(core, redistributor);
                 }
-            },
-        )?;
+            })?;
         result?;
         Ok(Gic::V3 { gic, its, affinities })
     }
