@@ -191,8 +191,12 @@ fn copy_shared(mut from: &[AtomicU64], skip: usize, mut into: &mut [u8]) {
         to[24..].copy_from_slice(&d.load(Relaxed).to_ne_bytes());
     }
     let from_rest = from.get(blocks.len() * 4..).unwrap_or(&[]);
-    for (to, from) in into_rest.chunks_mut(8).zip(from_rest) {
-        to.copy_from_slice(&from.load(Relaxed).to_ne_bytes()[..to.len()]);
+    let (single, last) = into_rest.as_chunks_mut::<8>();
+    for (to, from) in single.iter_mut().zip(from_rest) {
+        *to = from.load(Relaxed).to_ne_bytes();
+    }
+    if let (Some(from), false) = (from_rest.get(single.len()), last.is_empty()) {
+        last.copy_from_slice(&from.load(Relaxed).to_ne_bytes()[..last.len()]);
     }
 }
 
