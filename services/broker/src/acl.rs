@@ -103,7 +103,6 @@ mod tests {
     use super::*;
     use alloc::format;
     use alloc::string::ToString;
-    use alloc::vec;
     use proptest::prelude::*;
 
     fn split(text: &str) -> Topic<'_> {
@@ -187,7 +186,7 @@ mod tests {
             };
             let (pattern, filter, name) = (close(pattern, open[0]), close(filter, open[1]), name.join("/"));
             prop_assume!(is_pattern(&pattern) && topic::is_filter(&filter) && topic::is_name(&name));
-            let acl = Acl::new(&[], &vec![pattern.clone()]);
+            let acl = Acl::new(&[], core::slice::from_ref(&pattern));
             if acl.may_subscribe(Role::Device, b"d1", &split(&filter)) && topic::matches(&filter, &name) {
                 let own = pattern.replace("{id}", "d1");
                 prop_assert!(topic::matches(&own, &name), "{}", format!("{own} {filter} {name}"));
