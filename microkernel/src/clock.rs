@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     fn ns(c: &Clock, ticks: u64) -> u64 {
-        ((ticks - c.base_ticks) as u128 * c.mult as u128 >> c.shift) as u64
+        (((ticks - c.base_ticks) as u128 * c.mult as u128) >> c.shift) as u64
     }
 
     #[test]

@@ -88,9 +88,9 @@ impl Visitor<'_> for Bytes {
 pub fn bytes(n: u64) -> String {
     match n {
         0 => "0 B".into(),
-        _ if n % (1 << 30) == 0 => format!("{} GiB", n >> 30),
-        _ if n % (1 << 20) == 0 => format!("{} MiB", n >> 20),
-        _ if n % (1 << 10) == 0 => format!("{} KiB", n >> 10),
+        _ if n.is_multiple_of(1 << 30) => format!("{} GiB", n >> 30),
+        _ if n.is_multiple_of(1 << 20) => format!("{} MiB", n >> 20),
+        _ if n.is_multiple_of(1 << 10) => format!("{} KiB", n >> 10),
         _ => format!("{n} B"),
     }
 }

@@ -26,7 +26,7 @@ fn main() {
         "idle" => println!("{} bytes an idle connection", tls::IDLE_BYTES),
         "handshake" => {
             for n in 0..count {
-                let conn = n << 20 | n % 32;
+                let conn = (n << 20) | (n % 32);
                 bench.connect(conn, certs.client(Some(&party), &[]));
                 bench.close(conn, ipc::link::stream::Reason::Reset);
                 bench.settle();

@@ -14,7 +14,7 @@ const SUITES: [rustls::CipherSuite; 3] =
     [TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384, TLS13_CHACHA20_POLY1305_SHA256];
 
 fn pattern(len: usize) -> Vec<u8> {
-    (0..len).map(|i| (i * 31 >> 3) as u8).collect()
+    (0..len).map(|i| ((i * 31) >> 3) as u8).collect()
 }
 
 #[test]

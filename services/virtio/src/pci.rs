@@ -149,7 +149,7 @@ impl Transport for Registers<'_> {
         }
         let offset = field!(self.common, queue_notify_off).read() as u64 * self.notify_multiplier as u64;
         let doorbell = usize::try_from(offset / 2).map_err(|_| DeviceFault::Queue)?;
-        if offset % 2 != 0 || doorbell >= self.notify.len() {
+        if !offset.is_multiple_of(2) || doorbell >= self.notify.len() {
             return Err(DeviceFault::Queue);
         }
         self.doorbells[index as usize] = doorbell;
