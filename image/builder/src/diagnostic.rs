@@ -30,7 +30,14 @@ impl Source {
             let message = e.message().trim_end().replace('\n', ", ");
             Diagnostics(vec![Diagnostic { source: self.clone(), span, key, message }])
         };
-        let document = toml::Deserializer::parse(&self.text).map_err(|e| broken(e, String::new()))?;
+        // Where the text is no TOML there is no key yet: what stands there, such as a key that is given twice.
+        let at = |e: &toml::de::Error| {
+            e.span().and_then(|span| self.text.get(span)).unwrap_or("").trim().to_string()
+        };
+        let document = toml::Deserializer::parse(&self.text).map_err(|e| {
+            let key = at(&e);
+            broken(e, key)
+        })?;
         serde_path_to_error::deserialize(document).map_err(|e| {
             let key = key_of(e.path());
             broken(e.into_inner(), key)
