@@ -1,5 +1,5 @@
 #!/bin/bash
-# All tests, or the named parts: test.sh [host] [loom] [fuzz] [smoke]. The last line is the sum.
+# Host, loom and smoke tests, or the named parts: test.sh [host] [loom] [fuzz] [smoke]. The last line is the sum.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 . image/env.sh

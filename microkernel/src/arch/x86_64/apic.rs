@@ -140,7 +140,7 @@ pub fn timer_set(deadline: u64) {
         return unsafe { write_msr(TSC_DEADLINE_MSR, deadline.max(1)) };
     }
     let left = deadline.saturating_sub(tsc::counter());
-    let count = (left as u128 * TICKS.load(Ordering::Relaxed) as u128 >> 32) + 1;
+    let count = ((left as u128 * TICKS.load(Ordering::Relaxed) as u128) >> 32) + 1;
     // A deadline beyond the timer's range comes early, and the kernel sets it again.
     write(INITIAL_COUNT, count.min(u32::MAX as u128) as u32);
 }

@@ -240,7 +240,7 @@ fn decode(vector: u8, error: u64) -> Result<Fault, Interrupt> {
         }
         17 => FaultKind::Alignment,
         21 => FaultKind::ControlFlow,
-        0..32 => FaultKind::General,
+        _ if vector < 32 => FaultKind::General,
         _ => return Err(apic::take(vector)),
     };
     Ok(Fault { kind, address: 0 })
