@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 . image/env.sh
 
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(host loom fuzz smoke)
+[ ${#parts[@]} -gt 0 ] || parts=(host loom smoke)
 mkdir -p out
 log=out/test.log
 : >"$log"
