@@ -26,7 +26,8 @@ fuzz() { fuzz/run.sh; }
 # One machine at a time: their time limits are for a processor that does nothing else.
 smoke() {
   local js=${CARGO_TARGET_DIR:-target}/tools/js
-  [ -d "$js/node_modules/mqtt" ] || npm install --silent --no-audit --no-fund --prefix "$js" mqtt@5.10.4
+  [ -d "$js/node_modules/mqtt" ] || timeout 180 npm install --silent --no-audit --no-fund --prefix "$js" mqtt@5.10.4 ||
+    echo "mqtt.js cannot be installed: its test is skipped"
   $CARGO test -p smoke --no-fail-fast -- --test-threads=1
 }
 

@@ -221,7 +221,12 @@ fn mqtt_js(arch: &'static str) -> Result<()> {
     let machine = Machine::ready(&Options::new(arch))?;
     let who = Credentials::device(7);
     let mut command = Command::new("node");
-    command.env("NODE_PATH", tools::root().join("target/tools/js/node_modules"));
+    let modules = tools::root().join("target/tools/js/node_modules");
+    if !modules.join("mqtt").exists() {
+        println!("skipped: mqtt.js is not installed");
+        return Ok(());
+    }
+    command.env("NODE_PATH", modules);
     command
         .args(["-e", MQTT_JS, &machine.port.to_string()])
         .arg(&who.ca)
