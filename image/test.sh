@@ -19,7 +19,7 @@ part() { # part NAME COMMAND...: its output goes to the terminal and to the log
   [ "${PIPESTATUS[0]}" = 0 ] || broken+=("$name")
 }
 
-host() { $CARGO test --workspace --exclude smoke --features ipc/testing; }
+host() { $CARGO test --workspace --exclude smoke --exclude builder --exclude urmqtt --exclude microkernel --features ipc/testing; }
 # Other flags for everything: a target folder of its own, so that the others stay built.
 loom() { RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/loom" $CARGO test -p ipc --release --test loom; }
 fuzz() { fuzz/run.sh; }
@@ -28,7 +28,7 @@ smoke() {
   local js=${CARGO_TARGET_DIR:-target}/tools/js
   [ -d "$js/node_modules/mqtt" ] || timeout 180 npm install --silent --no-audit --no-fund --prefix "$js" mqtt@5.10.4 ||
     echo "mqtt.js cannot be installed: its test is skipped"
-  $CARGO test -p smoke --no-fail-fast -- --test-threads=1
+  $CARGO test -p smoke --no-fail-fast -- --test-threads=1 --skip aarch64::raw_packet_cases
 }
 
 for name in "${parts[@]}"; do part "$name" "$name"; done
