@@ -202,7 +202,8 @@ impl Check<'_> {
             self.map(b, *half, None, writer == b);
         }
         let number = self.plan.links.len();
-        let bits = [self.bit(a, &link.name, i), self.bit(b, &link.name, i)];
+        let key = format!("link[{i}].name");
+        let bits = [self.bit(a, &link.name, &key), self.bit(b, &link.name, &key)];
         for (side, (me, peer)) in [(a, b), (b, a)].into_iter().enumerate() {
             let signal = self.cap(me, "", cap(CapKind::Signal, peer, bits[1 - side]));
             let task = &mut self.plan.tasks[me as usize];
@@ -388,7 +389,7 @@ impl Check<'_> {
         self.unique("irq", irqs.iter().map(|q| &q.name));
         for (i, irq) in irqs.iter().enumerate() {
             let Some(task) = self.task(&irq.task, &format!("irq[{i}].task")) else { continue };
-            let bit = self.bit(task, &irq.name, i);
+            let bit = self.bit(task, &irq.name, &format!("irq[{i}].name"));
             let name = irq.name.get_ref().to_string();
             self.cap(task, &name, cap(CapKind::Irq, i as u16, bit));
             self.plan.irqs.push(Irq { name, task, bit });
@@ -453,13 +454,13 @@ impl Check<'_> {
     }
 
     /// The next free bit of a task's word.
-    fn bit(&mut self, task: u16, name: &Spanned<Name>, i: usize) -> u16 {
+    fn bit(&mut self, task: u16, name: &Spanned<Name>, key: &str) -> u16 {
         let task = &mut self.plan.tasks[task as usize];
         let bit = task.bits;
         task.bits += 1;
         if bit == BITS {
             let message = format!("{} has more than {BITS} links and interrupts", task.name);
-            self.error(name.span(), format!("{}[{i}]", name.get_ref()), message);
+            self.error(name.span(), key, message);
         }
         bit
     }
