@@ -261,9 +261,9 @@ pub mod tests {
         assert_eq!(refusal(foreign.bytes()), Refusal::ForeignKey);
         let mut forged = foreign.clone();
         let trailer = &mut forged.bytes_mut()[payload_len..];
-        // Our key's id in front of the foreign signature.
+        // Our key's id in front of the foreign signature: 10 bytes are 14 characters.
         let at = UNTRUSTED_COMMENT.len() + 1;
-        trailer[at..at + 13].copy_from_slice(&good[payload_len..][at..at + 13]);
+        trailer[at..at + 14].copy_from_slice(&good[payload_len..][at..at + 14]);
         assert_eq!(refusal(forged.bytes()), Refusal::BadSignature);
 
         let arm = signed(pair, &payload(Arch::Aarch64, "", &[1; 5000]), "");
