@@ -6,6 +6,8 @@ SMP ?= 1
 MEM ?= 256M
 BOOT ?= direct
 CERTS ?= certs
+# Absolute: cargo runs tests in the folders of their crates.
+override CERTS := $(abspath $(CERTS))
 ARCHES := x86_64 aarch64
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)

@@ -15,9 +15,9 @@ pub fn urmqtt() -> PathBuf {
     std::env::var_os("URMQTT").map_or_else(|| root().join("target/release/urmqtt"), PathBuf::from)
 }
 
-/// Folder of certificates: `CERTS`, else `certs`.
+/// Folder of certificates: `CERTS`, else `certs`; relative to the project's folder.
 pub fn certs() -> PathBuf {
-    std::env::var_os("CERTS").map_or_else(|| root().join("certs"), PathBuf::from)
+    root().join(std::env::var_os("CERTS").unwrap_or_else(|| "certs".into()))
 }
 
 /// A port of 127.0.0.1 that nothing listens on.
