@@ -15,22 +15,24 @@ sh_files=(image/*.sh .ci/run)
 for file in "${sh_files[@]}"; do bash -n "$file"; done
 
 step "lints (host)"
-# Denied lints are errors; STRICT=1 makes warnings errors too.
-strict=()
-[ -z "${STRICT:-}" ] || strict=(-- -D warnings)
-clippy --quiet --workspace --all-targets --features ipc/testing "${strict[@]}"
+clippy --quiet --workspace --all-targets --features ipc/testing -- -D warnings
 
+# The loaders compile a public key in; which one doesn't matter to a lint.
+key=$(mktemp)
+trap 'rm -f "$key"' EXIT
+export URMQTT_PUBLIC_KEY=$key
 for arch in x86_64 aarch64; do
-  # Denied lints are errors here too; warnings of the bare crates are shown.
   step "lints ($arch)"
   case $arch in
-    x86_64) bare_target=x86_64-unknown-none ;;
-    aarch64) bare_target=aarch64-unknown-none-softfloat ;;
+    x86_64) bare_target=x86_64-unknown-none direct=pvh ;;
+    aarch64) bare_target=aarch64-unknown-none-softfloat direct=linux ;;
   esac
   names=()
   for task in "${tasks[@]}"; do names+=(-p "$task"); done
-  bare "services/rt/targets/$arch-urmqtt.json" clippy --quiet --release --bins "${names[@]}" -p rt --features bare
-  bare "$bare_target" clippy --quiet --release --bins -p microkernel --features bare
+  bare "services/rt/targets/$arch-urmqtt.json" clippy --quiet --release --bins "${names[@]}" -p rt --features bare \
+    -- -D warnings
+  bare "$bare_target" clippy --quiet --release --bins -p microkernel -p "loader-$direct" --features bare -- -D warnings
+  bare "$arch-unknown-uefi" clippy --quiet --release --bins -p loader-uefi --features bare -- -D warnings
 done
 
 step dependencies

@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 . image/env.sh
 
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(host loom smoke)
+[ ${#parts[@]} -gt 0 ] || parts=(host loom fuzz smoke)
 mkdir -p out
 log=out/test.log
 : >"$log"
@@ -25,10 +25,13 @@ loom() { RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/lo
 fuzz() { fuzz/run.sh; }
 # One machine at a time: their time limits are for a processor that does nothing else.
 smoke() {
-  local js=${CARGO_TARGET_DIR:-target}/tools/js
-  [ -d "$js/node_modules/mqtt" ] || timeout 180 npm install --silent --no-audit --no-fund --prefix "$js" mqtt@5.10.4 ||
-    echo "mqtt.js cannot be installed: its test is skipped"
-  $CARGO test -p smoke --no-fail-fast -- --test-threads=1 --skip aarch64::raw_packet_cases
+  local js=target/tools/js
+  if ! [ -d "$js/node_modules/mqtt" ] &&
+    ! timeout 180 npm install --silent --no-audit --no-fund --prefix "$js" mqtt@5.10.4; then
+    export WITHOUT_MQTT_JS=1
+    echo "Skipped: mqtt.js cannot be installed"
+  fi
+  $CARGO test -p smoke --no-fail-fast -- --test-threads=1
 }
 
 for name in "${parts[@]}"; do part "$name" "$name"; done
@@ -39,5 +42,6 @@ if [ ${#broken[@]} -gt 0 ]; then
   echo "Broken: ${broken[*]}"
   [ "$failed" -gt 0 ] || failed=${#broken[@]}
 fi
+grep '^Skipped:' "$log" || true
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]
