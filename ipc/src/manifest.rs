@@ -210,7 +210,7 @@ pub enum Error {
     Entry(&'static str, u32),
 }
 
-fn table<'a, T: FromBytes + Immutable + KnownLayout>(
+pub(crate) fn table<'a, T: FromBytes + Immutable + KnownLayout>(
     bytes: &'a [u8],
     span: Span,
     name: &'static str,

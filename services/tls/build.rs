@@ -1,4 +1,4 @@
-//! ring's declarations for the tasks' targets name a library `zircon`; what they want of it is in `src/bare.rs`, so the library is empty.
+//! ring's declarations for the tasks' targets name a library `zircon`; what they want of it is in `src/crypto.rs`, so the library is empty.
 
 use std::path::PathBuf;
 use std::{env, fs};

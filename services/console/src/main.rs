@@ -4,37 +4,46 @@
 
 extern crate alloc;
 
-#[path = "bare/uart.rs"]
-mod uart;
-
 use alloc::vec::Vec;
 use console::command::{Editor, HELP, Request, parse};
-use console::{Config, Log, Source};
-use ipc::link::console::{Command, Line, Written};
+use console::{Config, Log, Serial, Source};
+use ipc::link::console::{self as link, Command, Written};
 use ipc::manifest;
 use ipc::ring::Desc;
 use rt::{Bell, Link, Task};
-use uart::Uart;
 
 rt::entry!(main);
 
 /// How often typed characters are looked for.
 const POLL_NS: u64 = 50_000_000;
 
+/// The platform's serial line.
+struct Line(rt::Serial);
+
+impl Serial for Line {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.write(bytes);
+    }
+
+    fn read(&mut self) -> Option<u8> {
+        self.0.read()
+    }
+}
+
 struct Talker {
     number: u16,
     source: Source,
-    link: Link<Written, Line>,
+    link: Link<Written, link::Line>,
 }
 
 fn main(task: Task) -> ! {
     let config: Config = task.config();
-    let mut serial = Uart::new(&task);
+    let mut serial = Line(rt::Serial::new(&task));
     let mut log = Log::new(config);
     let names = || task.link_names().filter_map(|link| Some((link, link.strip_prefix("log.")?)));
     let mut tasks: Vec<Talker> = names()
         .map(|(link, name)| {
-            let link: Link<Written, Line> = task.end(link);
+            let link: Link<Written, link::Line> = task.end(link);
             Talker { number: link.end.port.peer(), source: log.source(name), link }
         })
         .collect();

@@ -1,9 +1,10 @@
 //! From the first instruction to `main`, and the way out when something panics.
 
 use crate::log::Cursor;
-use crate::sys;
+use crate::platform;
 use crate::task::{Task, epochs};
-use core::fmt::Write;
+use core::fmt::{Arguments, Write};
+use core::panic::Location;
 use ipc::abi::{Exit, INFO_VADDR, PAGE};
 use ipc::manifest::{self, info};
 
@@ -18,9 +19,11 @@ fn info_document() -> &'static [u8] {
 
 #[doc(hidden)]
 pub fn start(main: fn(Task) -> !) -> ! {
+    platform::map();
     let info = info::Info::parse(info_document()).expect("info page");
     // SAFETY: the builder maps the heap for this task alone; this runs once.
     unsafe { crate::heap::init(info.header.heap_vaddr, info.header.heap_len) };
+    platform::confine();
     let task = Task { info };
     let early = info.header.flags as u32 & manifest::EARLY_LOG != 0;
     crate::log::init(task.find_link("log"), early);
@@ -30,14 +33,14 @@ pub fn start(main: fn(Task) -> !) -> ! {
     main(task)
 }
 
-#[panic_handler]
-fn panic(panic: &core::panic::PanicInfo) -> ! {
+/// Ends the task with the panic's message in its fault record.
+pub(crate) fn panicked(message: Arguments, at: Option<&Location>) -> ! {
     let mut bytes = [0; 256];
     let mut cursor = Cursor { into: &mut bytes, len: 0 };
-    let _ = match panic.location() {
-        Some(at) => write!(cursor, "{} ({}:{})", panic.message(), at.file(), at.line()),
-        None => write!(cursor, "{}", panic.message()),
+    let _ = match at {
+        Some(at) => write!(cursor, "{message} ({}:{})", at.file(), at.line()),
+        None => write!(cursor, "{message}"),
     };
     let len = cursor.len;
-    sys::exit(Exit::Panic, core::str::from_utf8(&bytes[..len]).unwrap_or("panic"))
+    platform::exit(Exit::Panic, core::str::from_utf8(&bytes[..len]).unwrap_or("panic"))
 }

@@ -3,16 +3,16 @@
 use core::alloc::{GlobalAlloc, Layout};
 use talc::{ErrOnOom, Span, Talc, Talck};
 
-struct Heap(Talck<spin::Mutex<()>, ErrOnOom>);
+/// The task's allocator, which [`crate::entry`] declares.
+pub struct Heap;
 
-#[global_allocator]
-static HEAP: Heap = Heap(Talc::new(ErrOnOom).lock());
+static ARENA: Talck<spin::Mutex<()>, ErrOnOom> = Talc::new(ErrOnOom).lock();
 
 // SAFETY: allocation is talc's; zeroing touches only the block that is being freed.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: by the caller.
-        unsafe { self.0.alloc(layout) }
+        unsafe { ARENA.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
@@ -21,7 +21,7 @@ unsafe impl GlobalAlloc for Heap {
         unsafe {
             at.write_bytes(0, layout.size());
             core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
-            self.0.dealloc(at, layout)
+            ARENA.dealloc(at, layout)
         }
     }
 }
@@ -31,5 +31,5 @@ unsafe impl GlobalAlloc for Heap {
 pub(crate) unsafe fn init(base: u64, len: u64) {
     let span = Span::from_base_size(base as *mut u8, len as usize);
     // SAFETY: by the caller. A span that is too small leaves an empty heap, and the first allocation says so.
-    let _ = unsafe { HEAP.0.lock().claim(span) };
+    let _ = unsafe { ARENA.lock().claim(span) };
 }

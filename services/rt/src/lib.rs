@@ -1,26 +1,38 @@
 //! What each task is linked with: entry, system calls, heap, log, random numbers, and its ends of links.
 //!
-//! A task is one thread; the globals of this crate rely on that. On any target but the bare ones the crate is empty, so that
-//! services build and run their tests on the host.
+//! A task is one thread; the globals of this crate rely on that.
+//!
+//! Two platforms carry the same tasks: the microkernel ([`platform`] in `bare/`), and Linux (in `linux/`), where a task is a
+//! process of the hosted platform. Each gives entry and exit, `wait`, `signal`, the raw counter, hardware's random numbers and
+//! the serial line; all else is common, and neither the services nor their `main.rs` know where they run.
 #![no_std]
-#![cfg(target_vendor = "urmqtt")]
+#![cfg(any(target_vendor = "urmqtt", target_os = "linux"))]
 
 extern crate alloc;
+#[cfg(target_os = "linux")]
+extern crate std;
 
 mod entry;
 mod heap;
 pub mod log;
 mod once;
+#[cfg_attr(target_vendor = "urmqtt", path = "bare/mod.rs")]
+#[cfg_attr(target_os = "linux", path = "linux/mod.rs")]
+mod platform;
 mod random;
-mod sys;
 mod task;
 mod time;
 
+pub use heap::Heap;
 pub use ipc::link::console::Level;
+#[cfg(target_os = "linux")]
+pub use platform::{bell, device, wake};
+pub use platform::{Serial, exit_clean, irq_ack, signal, ticks_now, wait};
+#[cfg(target_vendor = "urmqtt")]
+pub use platform::{sys_ctl, task_ctl, task_read};
 pub use random::fill as fill_random;
-pub use sys::{exit_clean, irq_ack, signal, sys_ctl, task_ctl, task_read, wait};
 pub use task::{Bell, Link, Region, Task};
-pub use time::{isa, now_ns, ticks_from_ns, ticks_now, wall_seconds};
+pub use time::{isa, now_ns, ticks_from_ns, wall_seconds};
 
 #[doc(hidden)]
 pub use entry::start;
@@ -29,19 +41,14 @@ pub use entry::start;
 #[macro_export]
 macro_rules! entry {
     ($main:path) => {
+        #[global_allocator]
+        static HEAP: $crate::Heap = $crate::Heap;
+
         extern "C" fn start() -> ! {
             $crate::start($main)
         }
 
-        /// The kernel enters with an aligned stack; on x86_64 a function expects a return address on top of that.
-        #[unsafe(no_mangle)]
-        #[unsafe(naked)]
-        extern "C" fn _start() -> ! {
-            #[cfg(target_arch = "x86_64")]
-            ::core::arch::naked_asm!("call {}", "ud2", sym start);
-            #[cfg(target_arch = "aarch64")]
-            ::core::arch::naked_asm!("bti c", "b {}", sym start);
-        }
+        $crate::entry_point!(start);
     };
 }
 

@@ -93,7 +93,7 @@ fn early(text: fmt::Arguments) -> bool {
     let _ = cursor.write_fmt(text);
     let len = cursor.len;
     bytes[len] = b'\n';
-    crate::sys::early_log(&bytes[..len + 1]);
+    crate::platform::early_log(&bytes[..len + 1]);
     true
 }
 

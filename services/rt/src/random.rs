@@ -1,6 +1,7 @@
 //! Random numbers: ChaCha20, seeded from the supervisor's boot page (fresh at each start), the CPU and the clock.
 
 use crate::once::Global;
+use crate::platform::hardware_random as hardware;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
@@ -19,24 +20,4 @@ pub(crate) fn init(mut seed: [u8; 32], unique: [u64; 2]) {
 /// Fills `bytes`; panics when the task has no boot page.
 pub fn fill(bytes: &mut [u8]) {
     GENERATOR.with(|g| g.fill_bytes(bytes)).expect("random numbers before the boot page")
-}
-
-/// 64 bits of RDRAND, 0 where the CPU has none: it only adds to the seed.
-#[cfg(target_arch = "x86_64")]
-fn hardware() -> u64 {
-    if core::arch::x86_64::__cpuid(1).ecx >> 30 & 1 == 0 {
-        return 0;
-    }
-    let (value, ok): (u64, u8);
-    // SAFETY: CPUID says that the instruction exists.
-    unsafe {
-        core::arch::asm!("rdrand {}", "setc {}", out(reg) value, out(reg_byte) ok, options(nomem, nostack))
-    };
-    if ok == 1 { value } else { 0 }
-}
-
-/// The counter's low bits: user mode may not look whether RNDR exists, and the seed has it already.
-#[cfg(target_arch = "aarch64")]
-fn hardware() -> u64 {
-    crate::ticks_now()
 }

@@ -1,6 +1,6 @@
 //! The task's view of itself: configuration, links, regions, capabilities, and waiting.
 
-use crate::sys;
+use crate::platform;
 use alloc::vec;
 use ipc::abi::{EPOCH_VADDR, MAX_TASKS};
 use ipc::boot::Boot;
@@ -125,15 +125,15 @@ impl Task {
         }
         let deadline = crate::ticks_from_ns(deadline_ns);
         match last {
-            Some(cap) => sys::signal_wait(cap, !0, deadline).0,
-            None => sys::wait(!0, deadline).0,
+            Some(cap) => platform::signal_wait(cap, !0, deadline).0,
+            None => platform::wait(!0, deadline).0,
         }
     }
 }
 
 fn ring(cap: Option<u16>) {
     if let Some(cap) = cap {
-        sys::signal(cap);
+        platform::signal(cap);
     }
 }
 

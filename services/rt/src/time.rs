@@ -7,25 +7,9 @@ fn clock() -> &'static Clock {
     unsafe { &*(CLOCK_VADDR as *const Clock) }
 }
 
-/// The raw counter.
-#[cfg(target_arch = "x86_64")]
-pub fn ticks_now() -> u64 {
-    // SAFETY: the kernel allows RDTSC in user mode. Not serialising: a few nanoseconds early do no harm here.
-    unsafe { core::arch::x86_64::_rdtsc() }
-}
-
-/// The raw counter.
-#[cfg(target_arch = "aarch64")]
-pub fn ticks_now() -> u64 {
-    let ticks;
-    // SAFETY: the kernel allows CNTVCT_EL0 in user mode. No ISB: a few nanoseconds early do no harm here.
-    unsafe { core::arch::asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nomem, nostack)) };
-    ticks
-}
-
 /// Nanoseconds since boot.
 pub fn now_ns() -> u64 {
-    ns_from_ticks(ticks_now())
+    ns_from_ticks(crate::ticks_now())
 }
 
 pub(crate) fn ns_from_ticks(ticks: u64) -> u64 {

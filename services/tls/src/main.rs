@@ -4,7 +4,7 @@
 
 extern crate alloc;
 
-mod bare;
+mod crypto;
 
 use ipc::ring::LinkFault;
 use rt::{Link, Task};

@@ -42,7 +42,7 @@ pub fn signal(cap: u16) {
     unsafe { call(Call::Signal, cap as u64, 0, 0, 0) };
 }
 
-pub(crate) fn signal_wait(cap: u16, mask: u64, deadline: u64) -> (u64, u64) {
+pub fn signal_wait(cap: u16, mask: u64, deadline: u64) -> (u64, u64) {
     // SAFETY: no pointers.
     unsafe { call(Call::SignalWait, cap as u64, mask, deadline, 0) }
 }
@@ -53,7 +53,7 @@ pub fn irq_ack(cap: u16) {
     unsafe { call(Call::IrqAck, cap as u64, 0, 0, 0) };
 }
 
-pub(crate) fn exit(kind: Exit, message: &str) -> ! {
+pub fn exit(kind: Exit, message: &str) -> ! {
     // SAFETY: the pointer and length are those of a string.
     unsafe { call(Call::Exit, kind as u64, message.as_ptr() as u64, message.len() as u64, 0) };
     unreachable!("exit returned")
@@ -104,7 +104,7 @@ pub unsafe fn sys_ctl(op: SysOp, a: u64, b: u64, c: u64) -> (u64, u64) {
 }
 
 /// Early console of development images.
-pub(crate) fn early_log(text: &[u8]) {
+pub fn early_log(text: &[u8]) {
     // SAFETY: the pointer and length are those of a slice.
     unsafe { call(Call::Log, text.as_ptr() as u64, text.len() as u64, 0, 0) };
 }

@@ -1,13 +1,12 @@
 //! The serial line: COM1 of a PC by ports, a PL011 by registers.
 
-use console::Serial;
-use rt::Task;
+use crate::Task;
 
 /// How often a full transmitter is asked before its byte is given up: nobody waits for a dead line.
 const PATIENCE: u32 = 100_000;
 
 #[cfg(target_arch = "x86_64")]
-pub struct Uart;
+pub struct Serial;
 
 #[cfg(target_arch = "x86_64")]
 mod port {
@@ -30,18 +29,15 @@ mod port {
 }
 
 #[cfg(target_arch = "x86_64")]
-impl Uart {
+impl Serial {
     /// Speed and format are the firmware's.
     pub fn new(_: &Task) -> Self {
         const ENABLE: u8 = 1;
         port::write(port::FIFO_CONTROL, ENABLE);
-        Uart
+        Serial
     }
-}
 
-#[cfg(target_arch = "x86_64")]
-impl Serial for Uart {
-    fn write(&mut self, bytes: &[u8]) {
+    pub fn write(&mut self, bytes: &[u8]) {
         const TRANSMITTER_EMPTY: u8 = 1 << 5;
         /// Bytes that an empty transmitter takes.
         const FIFO: usize = 16;
@@ -53,18 +49,18 @@ impl Serial for Uart {
         }
     }
 
-    fn read(&mut self) -> Option<u8> {
+    pub fn read(&mut self) -> Option<u8> {
         const DATA_READY: u8 = 1;
         (port::read(port::LINE_STATUS) & DATA_READY != 0).then(|| port::read(port::DATA))
     }
 }
 
 #[cfg(target_arch = "aarch64")]
-pub use pl011::Uart;
+pub use pl011::Serial;
 
 #[cfg(target_arch = "aarch64")]
 mod pl011 {
-    use super::{PATIENCE, Serial, Task};
+    use super::{PATIENCE, Task};
     use core::ptr::NonNull;
     use safe_mmio::fields::{ReadPure, ReadWrite};
     use safe_mmio::{UniqueMmioPointer, field};
@@ -77,20 +73,18 @@ mod pl011 {
         flags: ReadPure<u32>,
     }
 
-    pub struct Uart(UniqueMmioPointer<'static, Registers>);
+    pub struct Serial(UniqueMmioPointer<'static, Registers>);
 
-    impl Uart {
+    impl Serial {
         /// Speed, format and enabling are the firmware's.
         pub fn new(task: &Task) -> Self {
             let region = task.region("uart").expect("the manifest gives the console its UART");
             let base = NonNull::new(region.base).expect("mapped").cast();
             // SAFETY: the supervisor has bound the UART's page to this region, which only this task maps.
-            Uart(unsafe { UniqueMmioPointer::new(base) })
+            Serial(unsafe { UniqueMmioPointer::new(base) })
         }
-    }
 
-    impl Serial for Uart {
-        fn write(&mut self, bytes: &[u8]) {
+        pub fn write(&mut self, bytes: &[u8]) {
             const TRANSMIT_FULL: u32 = 1 << 5;
             for &byte in bytes {
                 if !(0..PATIENCE).any(|_| field!(self.0, flags).read() & TRANSMIT_FULL == 0) {
@@ -100,7 +94,7 @@ mod pl011 {
             }
         }
 
-        fn read(&mut self) -> Option<u8> {
+        pub fn read(&mut self) -> Option<u8> {
             const RECEIVE_EMPTY: u32 = 1 << 4;
             let empty = field!(self.0, flags).read() & RECEIVE_EMPTY != 0;
             (!empty).then(|| field!(self.0, data).read() as u8)
