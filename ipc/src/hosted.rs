@@ -25,6 +25,8 @@ pub struct Header {
     pub device: i32,
     /// Where `rt::Serial` writes, or [`NONE`].
     pub serial: i32,
+    /// Bytes of stack at most.
+    pub stack: u64,
     pub maps: Span,
     /// An `i32` a capability, in the order of handles: the peer's bell, or [`NONE`].
     pub signals: Span,

@@ -63,6 +63,16 @@ impl Default for Network {
     }
 }
 
+impl Network {
+    /// The host's choice in place of the user's: this address and port.
+    pub fn serve(&mut self, address: Ipv4Addr, port: u16) {
+        *self = Network { dhcp: unspanned(false), ..Network::default() };
+        self.address = Some(unspanned(address));
+        self.prefix = Some(unspanned(Number::new(24)));
+        self.port = Number::new(port as u64);
+    }
+}
+
 /// PEM files; relative to the working folder.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]

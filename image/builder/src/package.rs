@@ -64,14 +64,21 @@ pub fn plan(request: &Request) -> Result<(Plan, Config), Error> {
     Ok((plan, config))
 }
 
-/// Builds and signs the package.
-pub fn build(request: &Request, secret: &SecretKey) -> Result<Package, Error> {
-    let (plan, config) = plan(request)?;
+/// The tasks' info documents, with their services' settings.
+pub fn infos(request: &Request, plan: &Plan, config: &Config) -> Result<Vec<Vec<u8>>, Error> {
     let pki = match plan.tasks.iter().any(|t| t.config.as_str() == "tls") {
         true => Pki::read(&config.pki, request.certs)?,
         false => Pki::default(),
     };
-    let inputs = service::Inputs { config: &config, pki: &pki };
+    let inputs = service::Inputs { config, pki: &pki };
+    let info = |i| tables::info(plan, i, &service::settings(plan, i, &inputs), config.development);
+    Ok((0..plan.tasks.len()).map(info).collect())
+}
+
+/// Builds and signs the package.
+pub fn build(request: &Request, secret: &SecretKey) -> Result<Package, Error> {
+    let (plan, config) = plan(request)?;
+    let infos = infos(request, &plan, &config)?;
     let kernel = read(&request.artifacts.join(KERNEL))?;
     let mut programs = Vec::new();
     for task in &plan.tasks {
@@ -79,9 +86,6 @@ pub fn build(request: &Request, secret: &SecretKey) -> Result<Package, Error> {
         let file = read(&path)?;
         programs.push(Program::parse(&file, request.arch).map_err(|source| Error::Elf { path, source })?);
     }
-    let infos: Vec<_> = (0..plan.tasks.len())
-        .map(|i| tables::info(&plan, i, &service::settings(&plan, i, &inputs), config.development))
-        .collect();
     let payload = payload(request, &plan, &config, &kernel, &programs, &infos)?;
     let comment = format!("urMQTT {} image version {}", request.arch.name(), config.image.version.get());
     let signature = keys::sign(secret, payload.as_bytes(), &comment)?;

@@ -111,17 +111,24 @@ impl fmt::Display for Name {
     }
 }
 
-impl<'de> Deserialize<'de> for Name {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(d)?;
+impl std::str::FromStr for Name {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
         let letters =
             text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-.".contains(&b));
         let first = text.bytes().next().is_some_and(|b| b.is_ascii_lowercase());
         if !letters || !first || text.len() > 15 {
             let rule = "a name has 1 to 15 of a-z, 0-9, '-' and '.', and starts with a letter";
-            return Err(D::Error::custom(format!("{text:?} is no name: {rule}")));
+            return Err(format!("{text:?} is no name: {rule}"));
         }
-        Ok(Name(text))
+        Ok(Name(text.into()))
+    }
+}
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        String::deserialize(d)?.parse().map_err(D::Error::custom)
     }
 }
 

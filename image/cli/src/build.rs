@@ -124,7 +124,7 @@ fn write_disk(args: &Args, built: &Package) -> Result<()> {
 }
 
 /// The builder's errors, with what to do next.
-fn explain(error: package::Error) -> anyhow::Error {
+pub fn explain(error: package::Error) -> anyhow::Error {
     match error {
         package::Error::Config(diagnostics) => diagnostics.into(),
         package::Error::Io { path, source } if source.kind() == std::io::ErrorKind::NotFound => {

@@ -3,6 +3,7 @@
 mod audit;
 mod build;
 mod certs;
+mod host;
 mod key;
 mod kvm;
 mod run;
@@ -22,6 +23,7 @@ struct Cli {
 enum Command {
     Build(build::Args),
     Run(run::Args),
+    Host(host::Args),
     Certs(certs::Args),
     Verify(verify::Args),
     Audit(audit::Args),
@@ -67,6 +69,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Build(args) => build::run(&args),
         Command::Run(args) => run::run(args),
+        Command::Host(args) => host::run(&args),
         Command::Certs(args) => certs::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Audit(args) => audit::run(&args),

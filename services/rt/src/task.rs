@@ -111,14 +111,7 @@ impl Task {
     /// Publishes all links, then waits for a signal until `deadline_ns` (nanoseconds since boot, `u64::MAX`: for ever).
     /// Returns the bits; 0 when a link has something already or the time came.
     pub fn wait(&self, links: &mut [&mut dyn Bell], deadline_ns: u64) -> u64 {
-        crate::log::with_bell(|log| ring(log.flush()));
-        let mut last = None;
-        for link in links.iter_mut() {
-            ring(core::mem::replace(&mut last, link.flush()));
-        }
-        // Every link is asked, so that each one's wish to be woken stands before we wait.
-        let idle = links.iter_mut().fold(true, |idle, l| l.sleep() & idle);
-        let idle = crate::log::with_bell(|log| log.sleep()).unwrap_or(true) & idle;
+        let (idle, last) = self.publish(links);
         if !idle {
             ring(last);
             return 0;
@@ -128,6 +121,25 @@ impl Task {
             Some(cap) => platform::signal_wait(cap, !0, deadline).0,
             None => platform::wait(!0, deadline).0,
         }
+    }
+
+    /// What [`Task::wait`] does before it waits, for a task that waits for more than signals. True: nothing has come.
+    pub fn settle(&self, links: &mut [&mut dyn Bell]) -> bool {
+        let (idle, last) = self.publish(links);
+        ring(last);
+        idle
+    }
+
+    /// Publishes all links and asks each for a wake-up. Returns whether nothing has come, and the last signal that is due.
+    fn publish(&self, links: &mut [&mut dyn Bell]) -> (bool, Option<u16>) {
+        crate::log::with_bell(|log| ring(log.flush()));
+        let mut last = None;
+        for link in links.iter_mut() {
+            ring(core::mem::replace(&mut last, link.flush()));
+        }
+        // Every link is asked, so that each one's wish to be woken stands before we wait.
+        let idle = links.iter_mut().fold(true, |idle, l| l.sleep() & idle);
+        (crate::log::with_bell(|log| log.sleep()).unwrap_or(true) & idle, last)
     }
 }
 

@@ -4,8 +4,9 @@ use crate::once::Global;
 use core::ffi::c_void;
 use ipc::hosted::{Header, NONE, START, Start};
 use ipc::manifest::WRITE;
-use rustix::fd::BorrowedFd;
+use rustix::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
+use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
 use zerocopy::FromBytes;
 
 static DOCUMENT: Global<Start<'static>> = Global::new();
@@ -30,7 +31,21 @@ pub fn map() {
         // SAFETY: the builder's addresses are below all that Linux has mapped, and each is used once.
         unsafe { place(Some(map.vaddr), map.len as usize, map.fd, map.rights & WRITE != 0) };
     }
+    for fd in start.maps.iter().map(|map| map.fd).chain([START]).filter(|&fd| fd != NONE) {
+        // SAFETY: the host opened it for this process, a descriptor a mapping; what is mapped stays so.
+        drop(unsafe { OwnedFd::from_raw_fd(fd) });
+    }
+    limit(start.header.stack);
     DOCUMENT.set(start);
+}
+
+/// The manifest's stack; no core file, which would hold keys; no life without the supervisor.
+fn limit(stack: u64) {
+    let at_most = |n| Rlimit { current: Some(n), maximum: Some(n) };
+    let limited = setrlimit(Resource::Stack, at_most(stack)).and(setrlimit(Resource::Core, at_most(0)));
+    if limited.and(set_parent_process_death_signal(Some(Signal::KILL))).is_err() {
+        give_up("limits cannot be set");
+    }
 }
 
 /// Maps the whole of `fd` (or zeros), at an address if one is asked for.

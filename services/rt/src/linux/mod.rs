@@ -38,8 +38,8 @@ impl Serial {
 #[macro_export]
 macro_rules! entry_point {
     ($start:ident) => {
-        #[unsafe(no_mangle)]
-        extern "C" fn main() -> i32 {
+        #[unsafe(export_name = "main")]
+        extern "C" fn process() -> i32 {
             $start()
         }
     };
