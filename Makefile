@@ -29,7 +29,7 @@ setup: ## install what is missing
 run: cli artifacts-$(ARCH) certs ## build, boot in QEMU and serve MQTT on 127.0.0.1:PORT until Ctrl-C
 	@exec $(URMQTT) run --arch $(ARCH) --port $(PORT) --smp $(SMP) --memory $(MEM) --boot $(BOOT)
 
-test: cli $(ARCHES:%=images-%) ## host tests, then whole images in QEMU
+test: cli host $(ARCHES:%=images-%) ## host tests, then whole images in QEMU
 	@image/test.sh
 
 check: setup ## format, lints, licences and sources of dependencies, spelling

@@ -42,7 +42,7 @@ task_flags="-C link-arg=--image-base=0x400000 -C link-arg=--no-dynamic-linker"
 # The kernel maps the tasks' text guarded: docs/decisions/0022-aarch64-branches.md.
 [ "$arch" = x86_64 ] || task_flags+=" -Z branch-protection=bti,pac-ret"
 RUSTFLAGS="$remap $task_flags" bare "services/rt/targets/$arch-urmqtt.json" build --release --bins "${names[@]}" \
-  --features bare
+  --features task
 for task in "${tasks[@]}"; do put "$target/$arch-urmqtt/release/$task" "$task"; done
 
 # The curve's portable arithmetic: the other one needs SIMD registers.

@@ -17,6 +17,9 @@ for file in "${sh_files[@]}"; do bash -n "$file"; done
 step "lints (host)"
 clippy --quiet --workspace --all-targets --features ipc/testing -- -D warnings
 
+step "lints (tasks as Linux programs)"
+clippy --quiet -p tcp -p tls -p broker -p console@0.1.0 -p front --bins --features task -- -D warnings
+
 # The loaders compile a public key in; which one doesn't matter to a lint.
 key=$(mktemp)
 trap 'rm -f "$key"' EXIT
@@ -29,7 +32,7 @@ for arch in x86_64 aarch64; do
   esac
   names=()
   for task in "${tasks[@]}"; do names+=(-p "$task"); done
-  bare "services/rt/targets/$arch-urmqtt.json" clippy --quiet --release --bins "${names[@]}" -p rt --features bare \
+  bare "services/rt/targets/$arch-urmqtt.json" clippy --quiet --release --bins "${names[@]}" -p rt --features task \
     -- -D warnings
   bare "$bare_target" clippy --quiet --release --bins -p microkernel -p "loader-$direct" --features bare -- -D warnings
   bare "$arch-unknown-uefi" clippy --quiet --release --bins -p loader-uefi --features bare -- -D warnings

@@ -15,7 +15,7 @@ out=out/host
 mkdir -p "$out"
 for task in "${tasks[@]}"; do
   case $task in
-    front) programs=(sockets tap) ;;
+    front) programs=(sockets tap stray) ;;
     *) programs=("$task") ;;
   esac
   # Not by writing into a program that runs.

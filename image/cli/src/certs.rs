@@ -30,7 +30,7 @@ pub struct Args {
     /// A device of this name, or one more certificate of it, that expired yesterday
     #[arg(long, value_name = "NAME")]
     expired: Vec<String>,
-    /// More names and addresses of the server, beside localhost, 127.0.0.1, ::1 and urmqtt
+    /// More names and addresses of the server, beside localhost, 127.0.0.1, ::1, urmqtt and 10.83.83.2 (`urmqtt host --mode tap`)
     #[arg(long, value_name = "NAME")]
     server_name: Vec<String>,
     /// Replace everything that is there, the CA too
@@ -172,7 +172,8 @@ impl Maker<'_> {
             vec![if matches!(role, Role::Server(_)) { Eku::ServerAuth } else { Eku::ClientAuth }];
         match role {
             Role::Server(more) => {
-                let names = ["localhost", "urmqtt", "127.0.0.1", "::1"].into_iter();
+                let hosted = host::SERVED.to_string();
+                let names = ["localhost", "urmqtt", "127.0.0.1", "::1", &hosted].into_iter();
                 for name in names.chain(more.iter().map(String::as_str)) {
                     params.subject_alt_names.push(match name.parse() {
                         Ok(address) => SanType::IpAddress(address),

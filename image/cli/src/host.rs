@@ -86,8 +86,9 @@ fn banner(args: &Args, address: SocketAddrV4) -> String {
         Mode::Sockets => format!("hosted, mode sockets: Linux's TCP on {address}. Ctrl-C ends it."),
         Mode::Tap => format!(
             "hosted, mode tap: our TCP on {address}, in a network namespace; \
-             `nsenter -t {} -U -n --preserve-credentials COMMAND` gets there. Ctrl-C ends it.",
-            std::process::id()
+             `nsenter -t {} {}-n COMMAND` gets there. Ctrl-C ends it.",
+            std::process::id(),
+            if host::is_root() { "" } else { "-U --preserve-credentials " },
         ),
     }
 }

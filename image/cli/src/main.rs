@@ -3,6 +3,7 @@
 mod audit;
 mod build;
 mod certs;
+mod forward;
 mod host;
 mod key;
 mod kvm;
@@ -24,6 +25,8 @@ enum Command {
     Build(build::Args),
     Run(run::Args),
     Host(host::Args),
+    #[command(hide = true)]
+    Forward(forward::Args),
     Certs(certs::Args),
     Verify(verify::Args),
     Audit(audit::Args),
@@ -70,6 +73,7 @@ fn main() -> ExitCode {
         Command::Build(args) => build::run(&args),
         Command::Run(args) => run::run(args),
         Command::Host(args) => host::run(&args),
+        Command::Forward(args) => forward::run(&args),
         Command::Certs(args) => certs::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Audit(args) => audit::run(&args),

@@ -1,17 +1,18 @@
 //! `urmqtt run`: an image in QEMU, with the serial line on standard output.
 
-use crate::{Arch, build, certs, kvm};
+use crate::{Arch, build, certs, forward, kvm};
 use anyhow::{Context, Result, bail};
 use builder::config::Config;
 use clap::ValueEnum;
 use std::ffi::OsString;
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Build the development image and run it in QEMU until Ctrl-C
 ///
-/// Forwards 127.0.0.1:PORT to the broker. The serial line is on standard output; what is typed goes to the console, which
+/// Forwards 127.0.0.1:PORT to the broker, once it serves. The serial line is on standard output; what is typed goes to the console, which
 /// knows `help`. KVM is used where it runs a guest at speed, else QEMU's emulation.
 ///
 /// Example: urmqtt run --arch aarch64 --port 18883 --boot uefi
@@ -76,10 +77,18 @@ pub fn run(mut args: Args) -> Result<()> {
         build::build(&args.build)?;
     }
     let mut command = qemu(&args)?;
+    let guest = Config::parse(&build::config(args.build.config.as_deref())?)?.network.port.get();
     if args.print {
+        command.args(network(&format!(",hostfwd=tcp:127.0.0.1:{}-:{guest}", args.port)));
         println!("{command:?}");
         return Ok(());
     }
+    let (monitor, serial) = forward::start(args.port, guest)?;
+    // QEMU inherits it.
+    rustix::io::fcntl_setfd(&monitor, rustix::io::FdFlags::empty())?;
+    command.args(network("")).stdout(serial);
+    command.args(["-chardev", &format!("socket,id=monitor,fd={}", monitor.as_raw_fd())]);
+    command.args(["-mon", "chardev=monitor,mode=control"]);
     // From here on this process is QEMU: Ctrl-C and the terminal are its own.
     let error = command.exec();
     let program = command.get_program().display().to_string();
@@ -115,18 +124,14 @@ fn qemu(args: &Args) -> Result<Command> {
         Boot::Direct => direct(args, &mut command)?,
         Boot::Uefi => uefi(args, &mut command)?,
     }
-    let config = Config::parse(&build::config(args.build.config.as_deref())?)?;
-    let forward = format!("user,id=net,hostfwd=tcp:127.0.0.1:{}-:{}", args.port, config.network.port.get());
-    command.args([
-        "-netdev",
-        &forward,
-        "-device",
-        "virtio-net-pci,netdev=net,romfile=",
-        "-device",
-        "virtio-rng-pci",
-    ]);
-    command.args(&args.qemu_arg);
+    command.args(["-device", "virtio-rng-pci"]).args(&args.qemu_arg);
     Ok(command)
+}
+
+/// The card, on QEMU's user network.
+fn network(forward: &str) -> [String; 4] {
+    let words = ["-netdev", &format!("user,id=net{forward}"), "-device", "virtio-net-pci,netdev=net,romfile="];
+    words.map(str::to_owned)
 }
 
 /// The loader as kernel, the package as its first module.

@@ -36,8 +36,7 @@ const NAME: &str = "urmqtt0";
 /// Moves this process to a new network namespace and makes a TAP device there. Before any thread is started: without root a
 /// user namespace is needed too.
 pub fn tap() -> Result<Device> {
-    let root = rustix::process::geteuid().is_root();
-    let flags = if root { UnshareFlags::NEWNET } else { UnshareFlags::NEWNET | UnshareFlags::NEWUSER };
+    let flags = if is_root() { UnshareFlags::NEWNET } else { UnshareFlags::NEWNET | UnshareFlags::NEWUSER };
     // SAFETY: no descriptor table or file system context is unshared, which is what the function warns of.
     unsafe { unshare_unsafe(flags) }
         .context("no network namespace can be made here (root or user namespaces are needed); try --mode sockets")?;
@@ -49,6 +48,11 @@ pub fn tap() -> Result<Device> {
     ip(&["addr", "add", &format!("{HOST}/24"), "dev", NAME])?;
     ip(&["link", "set", NAME, "up"])?;
     Ok(Device::Tap(device))
+}
+
+/// Root needs no user namespace of its own.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
 }
 
 fn ip(words: &[&str]) -> Result<()> {

@@ -10,7 +10,7 @@ mod memory;
 mod process;
 mod supervise;
 
-pub use device::{Device, HOST, SERVED, listener, tap};
+pub use device::{Device, HOST, SERVED, is_root, listener, tap};
 pub use supervise::{Supervisor, Why};
 
 use builder::plan::Plan;

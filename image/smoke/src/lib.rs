@@ -1,4 +1,4 @@
-//! Whole images under QEMU, and what talks to them.
+//! Whole images under QEMU, their tasks as Linux processes, and what talks to them.
 //!
 //! A test starts a [`Machine`] (through `urmqtt run`, as a user would), waits for lines on its serial port, and connects with
 //! Mosquitto's clients or with [`client::Client`] where bytes matter.
@@ -21,6 +21,17 @@ macro_rules! on_both {
         }
         mod aarch64 {
             $(#[test] fn $body() -> anyhow::Result<()> { super::$body("aarch64") })*
+        }
+    };
+}
+
+/// Makes a test for the hosted platform too: what clients see must not depend on where the tasks run.
+#[macro_export]
+macro_rules! on_all {
+    ($($body:ident),* $(,)?) => {
+        $crate::on_both!($($body),*);
+        mod hosted {
+            $(#[test] fn $body() -> anyhow::Result<()> { super::$body($crate::machine::HOSTED) })*
         }
     };
 }

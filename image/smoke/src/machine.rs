@@ -1,4 +1,4 @@
-//! One image running in QEMU, with its serial line.
+//! One image running in QEMU, or its tasks as Linux processes, with its serial line.
 
 use crate::tools;
 use anyhow::{Context, Result, bail};
@@ -7,10 +7,12 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+/// In place of an architecture: the hosted platform.
+pub const HOSTED: &str = "hosted";
 /// Architectures that an image is built for.
 pub const ARCHES: [&str; 2] = ["x86_64", "aarch64"];
 
-/// How to start a machine. The image must have been built (`make images`).
+/// How to start a machine. The image must have been built (`make images`), or the tasks as Linux programs (`make host`).
 #[derive(Clone, Debug)]
 pub struct Options {
     pub arch: &'static str,
@@ -54,16 +56,20 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Starts QEMU; doesn't wait.
+    /// Starts QEMU, or the hosted tasks; doesn't wait.
     pub fn start(options: &Options) -> Result<Self> {
         let port = tools::free_port()?;
         let mut command = Command::new(tools::urmqtt());
+        command.current_dir(tools::root());
+        match options.arch {
+            HOSTED => command.args(["host", "--dev"]),
+            arch => command
+                .args(["run", "--arch", arch, "--out", &format!("out/{}", options.image)])
+                .args(["--smp", &options.smp.to_string(), "--memory", options.memory, "--boot", options.boot])
+                .args(if options.extra.iter().any(|w| w == "--package") { &[][..] } else { &["--no-build"] }),
+        };
         command
-            .current_dir(tools::root())
-            .args(["run", "--arch", options.arch, "--out", &format!("out/{}", options.image)])
-            .args(["--port", &port.to_string(), "--smp", &options.smp.to_string()])
-            .args(["--memory", options.memory, "--boot", options.boot])
-            .args(if options.extra.iter().any(|w| w == "--package") { &[][..] } else { &["--no-build"] })
+            .args(["--port", &port.to_string()])
             .args(&options.extra)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -1,12 +1,12 @@
 //! The raw-packet cases of the MQTT community, where their script is at hand.
 
 use anyhow::{Context, Result, ensure};
-use smoke::{Credentials, Machine, Options, on_both, tools};
+use smoke::{Credentials, Machine, Options, on_all, tools};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-on_both!(raw_packet_cases);
+on_all!(raw_packet_cases);
 
 /// `MQTT_CASES` names the script; without it, and without the one beside the project, there is nothing to run.
 fn script() -> Option<PathBuf> {

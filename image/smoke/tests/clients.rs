@@ -2,11 +2,11 @@
 
 use anyhow::{Context, Result, ensure};
 use smoke::mosquitto::{self, Subscriber};
-use smoke::{Client, Credentials, Machine, Options, client, on_both, tools};
+use smoke::{Client, Credentials, Machine, Options, client, on_all, tools};
 use std::process::Command;
 use std::time::Duration;
 
-on_both!(
+on_all!(
     qos_0_and_1,
     retained_and_wildcards,
     a_will_is_published,

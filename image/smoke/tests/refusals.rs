@@ -2,14 +2,14 @@
 
 use anyhow::{Result, ensure};
 use smoke::mosquitto;
-use smoke::{Client, Credentials, Machine, Options, client, on_both, tools};
+use smoke::{Client, Credentials, Machine, Options, client, on_all, tools};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-on_both!(
+on_all!(
     certificates_that_are_refused,
     tls_1_2_is_refused,
     identity_and_topics,

@@ -1,17 +1,19 @@
 //! Crashes of tasks under traffic.
 
 use anyhow::{Context, Result, ensure};
-use smoke::{Client, Credentials, Machine, Options, client, on_both};
+use smoke::{Client, Credentials, Machine, Options, client, on_all, on_both};
 use std::time::{Duration, Instant};
 
-on_both!(
-    nic_keeps_every_connection,
+on_all!(
     tls_closes_and_comes_back,
     broker_closes_and_comes_back,
     tcp_closes_and_comes_back,
     console_is_missed_by_nobody,
-    supervisor_reboots_the_machine,
 );
+mod image {
+    use super::*;
+    on_both!(nic_keeps_every_connection, supervisor_reboots_the_machine);
+}
 
 /// QoS 1 traffic of its own messages; every identifier must come back, in order, each once.
 fn nic_keeps_every_connection(arch: &'static str) -> Result<()> {

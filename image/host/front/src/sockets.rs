@@ -288,3 +288,6 @@ impl<'l> Sockets<'l> {
         self.finishing.clear();
     }
 }
+
+#[cfg(test)]
+mod tests;

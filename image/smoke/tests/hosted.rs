@@ -1,0 +1,88 @@
+//! What is the hosted platform's own: confinement, an end that leaves nothing, and the TAP device.
+
+use anyhow::{Context, Result, ensure};
+use smoke::machine::HOSTED;
+use smoke::{Client, Credentials, Machine, Options, tools};
+use std::process::Command;
+use std::time::Duration;
+
+/// Eight things that a task may not do, each of which ends it, and it alone.
+#[test]
+fn a_task_that_strays_ends() -> Result<()> {
+    let programs = tools::scratch("stray")?;
+    for name in ["sockets", "tls", "console"] {
+        std::os::unix::fs::symlink(tools::root().canonicalize()?.join("out/host").join(name), programs.join(name))?;
+    }
+    std::os::unix::fs::symlink(tools::root().canonicalize()?.join("out/host/stray"), programs.join("broker"))?;
+    let extra = vec!["--programs".into(), programs.to_string_lossy().into_owned()];
+    let machine = Machine::start(&Options { extra, ..Options::new(HOSTED) })?;
+    for (life, end) in [
+        (1, "system call beyond its manifest"),
+        (2, "system call beyond its manifest"),
+        (3, "system call beyond its manifest"),
+        (4, "memory beyond its manifest"),
+        (5, "memory beyond its manifest"),
+        (6, "memory beyond its manifest"),
+        (7, "system call beyond its manifest"),
+        (8, "panic: on purpose"),
+    ] {
+        machine.wait_for(&format!("broker life {life}: {end}"), Duration::from_secs(30))?;
+    }
+    machine.wait_for("stray: nothing is left to try", Duration::from_secs(30))?;
+    for line in machine.lines() {
+        ensure!(!line.contains("SURVIVED"), "{line}");
+        ensure!(!line.contains(" life ") || line.contains("broker life "), "another task ended too: {line}");
+    }
+    Ok(())
+}
+
+/// Ctrl-C, and SIGKILL of the supervisor: no process stays.
+#[test]
+fn an_end_leaves_nothing() -> Result<()> {
+    for signal in ["INT", "KILL"] {
+        let machine = Machine::ready(&Options::new(HOSTED))?;
+        Client::connect(machine.port, &Credentials::device(1))?;
+        let supervisor = machine.pid().to_string();
+        let children = Command::new("pgrep").args(["-P", &supervisor]).output().context("pgrep (procps)")?;
+        let children = String::from_utf8(children.stdout)?;
+        ensure!(children.lines().count() == 4, "{children:?}");
+        ensure!(Command::new("kill").args([&format!("-{signal}"), &supervisor]).status()?.success());
+        let gone = || children.lines().all(|pid| !std::path::Path::new("/proc").join(pid).join("exe").exists());
+        for _ in 0..200 {
+            if gone() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        ensure!(gone(), "processes stay after {signal}");
+    }
+    Ok(())
+}
+
+/// The whole path of the image, our TCP included.
+#[test]
+fn tap_serves() -> Result<()> {
+    if !std::fs::exists("/dev/net/tun")? {
+        println!("skipped: there is no /dev/net/tun");
+        return Ok(());
+    }
+    let certs = tools::certs();
+    let certs = certs.display();
+    let at = format!("-h 10.83.83.2 -p 8883 --cafile {certs}/ca.crt");
+    let device = format!("--cert {certs}/devices/dev-00001.crt --key {certs}/devices/dev-00001.key -i dev-00001");
+    let operator = format!("--cert {certs}/operator.crt --key {certs}/operator.key -i op1");
+    let script = format!(
+        "mosquitto_sub {at} {operator} -t 'devices/#' -q 1 -C 500 | tail -1 & s=$!
+         sleep 1
+         seq 500 | mosquitto_pub {at} {device} -t devices/dev-00001/x -q 1 -l && wait $s && echo all came"
+    );
+    let output = tools::run(
+        Command::new(tools::urmqtt())
+            .current_dir(tools::root())
+            .args(["host", "--mode", "tap", "--", "bash", "-c", &script]),
+        Duration::from_secs(60),
+    )?;
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    ensure!(out.contains("all came") && out.contains("\n500\n"), "{out}{err}");
+    Ok(())
+}
