@@ -75,10 +75,14 @@ fn serve(args: &Args) -> Result<Why> {
         ),
         None => None,
     };
-    supervisor.run(|| match &mut command {
+    let why = supervisor.run(|| match &mut command {
         Some(child) => Ok(child.try_wait()?.is_some()),
         None => Ok(false),
-    })
+    })?;
+    if let Some(mut child) = command {
+        let _ = (child.kill(), child.wait());
+    }
+    Ok(why)
 }
 
 fn banner(args: &Args, address: SocketAddrV4) -> String {

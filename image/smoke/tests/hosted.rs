@@ -68,13 +68,14 @@ fn tap_serves() -> Result<()> {
     }
     let certs = tools::certs();
     let certs = certs.display();
-    let at = format!("-h 10.83.83.2 -p 8883 --cafile {certs}/ca.crt");
+    // Certificates that were made elsewhere don't name this address.
+    let at = format!("-h 10.83.83.2 -p 8883 --cafile {certs}/ca.crt --insecure");
     let device = format!("--cert {certs}/devices/dev-00001.crt --key {certs}/devices/dev-00001.key -i dev-00001");
     let operator = format!("--cert {certs}/operator.crt --key {certs}/operator.key -i op1");
     let script = format!(
-        "mosquitto_sub {at} {operator} -t 'devices/#' -q 1 -C 500 | tail -1 & s=$!
+        "timeout 40 mosquitto_sub {at} {operator} -t 'devices/#' -q 1 -C 500 | tail -1 & s=$!
          sleep 1
-         seq 500 | mosquitto_pub {at} {device} -t devices/dev-00001/x -q 1 -l && wait $s && echo all came"
+         seq 500 | timeout 40 mosquitto_pub {at} {device} -t devices/dev-00001/x -q 1 -l && wait $s && echo all came"
     );
     let output = tools::run(
         Command::new(tools::urmqtt())
@@ -83,6 +84,6 @@ fn tap_serves() -> Result<()> {
         Duration::from_secs(60),
     )?;
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    ensure!(out.contains("all came") && out.contains("\n500\n"), "{out}{err}");
+    ensure!(out.contains("all came") && out.lines().any(|l| l == "500"), "{out}{err}");
     Ok(())
 }

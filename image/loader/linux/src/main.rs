@@ -28,11 +28,11 @@ extern "C" fn start(dtb: u64) -> ! {
     let registers = tree.uart().filter(|&at| map::device(at));
     // SAFETY: mapped as device memory just now.
     let mut serial = unsafe { Serial::new(registers) };
-    let reason = match boot(&tree, dtb, len as u64) {
+    match boot(&tree, dtb, len as u64) {
         Ok(error) => refused(&mut serial, &error),
         Err(reason) => refused(&mut serial, &reason),
-    };
-    stop(tree.conduit(), reason)
+    }
+    stop(tree.conduit())
 }
 
 /// Why there is nothing to boot. The text of other errors comes out of `Ok`: they are too different for one type.
@@ -111,7 +111,7 @@ fn refused(serial: &mut Serial, reason: &dyn Display) {
 }
 
 /// Leaves the line readable for a while, then powers off.
-fn stop(conduit: Option<Conduit>, (): ()) -> ! {
+fn stop(conduit: Option<Conduit>) -> ! {
     let end = aarch64::seconds() + 10;
     while aarch64::seconds() < end {
         core::hint::spin_loop();
