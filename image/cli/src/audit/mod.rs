@@ -144,7 +144,8 @@ impl Args {
     fn package(&self, plan: &Plan) -> Result<(Option<Package>, Option<String>)> {
         let path = self.package.clone().unwrap_or_else(|| self.build().package());
         if self.package.is_none() && !path.exists() {
-            return Ok((None, Some(format!("There is no {}: `make images` builds it.", path.display()))));
+            let note = format!("There is no {}; make images-{} builds it.", path.display(), self.arch.name());
+            return Ok((None, Some(note)));
         }
         let package = Package::read(&path)?;
         if package.is_of(plan)? {

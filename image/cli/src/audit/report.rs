@@ -141,7 +141,7 @@ impl Request<'_> {
                 period_us: task.period_us,
                 stack_bytes: pages(task.stack_pages),
                 heap_bytes: pages(task.heap_pages),
-                capabilities: capabilities(plan, task),
+                capabilities: self.capabilities(task),
                 links: links(plan, task),
                 regions: regions(plan, task),
                 inputs: graph.inputs(program)?,
@@ -152,6 +152,23 @@ impl Request<'_> {
             })
         })
         .collect()
+    }
+
+    fn capabilities(&self, task: &Task) -> Vec<String> {
+        let plan = self.plan;
+        let text = |c: &builder::plan::NamedCap| {
+            let object = c.cap.object as usize;
+            match CapKind::from_number(c.cap.kind)? {
+                CapKind::Signal => Some(format!("signal {} (bit {})", plan.tasks[object].name, c.cap.bit)),
+                CapKind::Irq => Some(format!("interrupt {} (bit {})", plan.irqs[object].name, c.cap.bit)),
+                CapKind::TaskCtl => Some(format!("stop, start, read {}", plan.tasks[object].name)),
+                CapKind::Sys => Some("seal, reboot, power off".into()),
+                CapKind::Null => None,
+            }
+        };
+        // No row of its table, but a right.
+        let serial = (task.serial && self.arch == Arch::X86_64).then(|| "ports of COM1".to_string());
+        task.caps.iter().filter_map(text).chain(serial).collect()
     }
 
     /// cargo's name for the target; the tasks' own targets have none that it knows without rustc's nightly switch.
@@ -199,21 +216,6 @@ impl Request<'_> {
 
 fn pages(n: u32) -> u64 {
     n as u64 * PAGE as u64
-}
-
-fn capabilities(plan: &Plan, task: &Task) -> Vec<String> {
-    let text = |c: &builder::plan::NamedCap| {
-        let object = c.cap.object as usize;
-        match CapKind::from_number(c.cap.kind)? {
-            CapKind::Signal => Some(format!("signal {} (bit {})", plan.tasks[object].name, c.cap.bit)),
-            CapKind::Irq => Some(format!("interrupt {} (bit {})", plan.irqs[object].name, c.cap.bit)),
-            CapKind::TaskCtl => Some(format!("stop, start, read {}", plan.tasks[object].name)),
-            CapKind::Sys => Some("seal, reboot, power off".into()),
-            CapKind::Null => None,
-        }
-    };
-    let serial = task.serial.then(|| "ports of COM1 (x86_64)".to_string());
-    task.caps.iter().filter_map(text).chain(serial).collect()
 }
 
 fn links(plan: &Plan, task: &Task) -> Vec<Link> {

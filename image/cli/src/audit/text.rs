@@ -5,7 +5,7 @@ use super::report::{Link, Part, Region, Report, Service};
 use builder::value::bytes;
 use std::fmt;
 
-/// `services`: those that are wanted; the rest of the image when it is all of them.
+/// `detail`: every row of every service that the report has; else the kernel and the loaders, too.
 pub fn print(report: &Report, detail: bool) {
     if let Some(note) = &report.note {
         println!("{note}\n");
