@@ -17,7 +17,7 @@ export CERTS
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := run
-.PHONY: help setup run test check cli certs artifacts images host bench graph $(ARCHES:%=artifacts-%) $(ARCHES:%=images-%)
+.PHONY: help setup run test check cli certs artifacts images host bench coverage graph $(ARCHES:%=artifacts-%) $(ARCHES:%=images-%)
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -64,6 +64,9 @@ bench: cli $(ARCHES:%=images-%) ## guest instructions, times and memory, beside 
 
 host: cli certs ## the tasks as Linux programs, for `urmqtt host`
 	@image/host.sh
+
+coverage: setup ## line coverage of the host tests, in out/coverage
+	@image/coverage.sh
 
 graph: artifacts-x86_64 ## docs/graph.svg from the task graph
 	@$(URMQTT) audit --graph docs/graph.svg >/dev/null

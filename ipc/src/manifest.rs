@@ -45,6 +45,8 @@ pub const DEVELOPMENT: u32 = 1;
 pub const EARLY_LOG: u32 = 2;
 /// The trace buffers are recording from the start.
 pub const TRACE: u32 = 4;
+/// The kernel prints every task's mappings at `Seal`, physical addresses included; with [`DEVELOPMENT`] only.
+pub const MAPS: u32 = 8;
 
 /// Task 0 is the supervisor.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -245,6 +247,9 @@ impl<'a> System<'a> {
         let fits = |s: Slice, len: usize| (s.first as u64 + s.count as u64) <= len as u64;
         if self.tasks.is_empty() || self.tasks.len() > crate::abi::MAX_TASKS {
             return Err(Error::Table("tasks"));
+        }
+        if self.header.flags & (DEVELOPMENT | MAPS) == MAPS {
+            return Err(Error::Entry("flags", 0));
         }
         let tasks = self.tasks.len();
         for (i, t) in self.tasks.iter().enumerate() {

@@ -85,6 +85,26 @@ fn common(audit: &mut Audit, tables: Range, level: u32, entry: Entry) -> Option<
     }
 }
 
+/// Every stretch of a task's half as the tables have it: neighbours that lead to neighbours with the same rights are one.
+pub fn stretches<F: Format>(space: &Space<F>, each: &mut dyn FnMut(&Stretch)) {
+    let mut open: Option<Stretch> = None;
+    space.walk(0..UPPER_INDEX, &mut |vaddr, level, entry| {
+        let Entry::Leaf(phys, flags) = entry else { return };
+        let pages = if level == 0 { 1 } else { LARGE_PAGE / PAGE };
+        match &mut open {
+            Some(s) if vaddr == s.vaddr + s.pages * PAGE && s.leaf(vaddr) == (phys, flags) => {
+                s.pages += pages
+            }
+            open => {
+                if let Some(done) = open.replace(Stretch { vaddr, phys, pages, flags }) {
+                    each(&done);
+                }
+            }
+        }
+    });
+    open.iter().for_each(each);
+}
+
 /// Counts a guard page that is mapped.
 pub fn guard<F: Format>(audit: &mut Audit, space: &Space<F>, vaddr: u64) {
     if space.lookup(vaddr).is_some() {
@@ -134,6 +154,30 @@ mod tests {
         let audit = audited(|_, _| ());
         assert!(is_clean(&audit));
         assert_eq!(audit.pages, 4);
+    }
+
+    #[test]
+    fn neighbours_are_one_stretch() {
+        let mut arena = Arena::new(24, BASE);
+        let (map, root) = (arena.map(), arena.take_table().unwrap());
+        // SAFETY: a zeroed table in an arena that outlives this function's use.
+        let space: Space<X86> = unsafe { Space::new(root, map) };
+        space.map_pages(&mut arena, DATA, 0x900_0000, 2, RW).unwrap();
+        let read = Flags::user(false, false);
+        space.map_pages(&mut arena, DATA + 2 * PAGE, 0x900_2000, 1, read).unwrap();
+        space.map_pages(&mut arena, DATA + 3 * PAGE, 0xa00_0000, 1, read).unwrap();
+        space.map_pages(&mut arena, DATA + 5 * PAGE, 0xa00_2000, 1, read).unwrap();
+        space.map(&mut arena, 2 * DATA, 0, 1, read).unwrap();
+        let mut found = Vec::new();
+        stretches(&space, &mut |s| found.push((s.vaddr, s.phys, s.pages, s.flags)));
+        let expected = [
+            (DATA, 0x900_0000, 2, RW),
+            (DATA + 2 * PAGE, 0x900_2000, 1, read),
+            (DATA + 3 * PAGE, 0xa00_0000, 1, read),
+            (DATA + 5 * PAGE, 0xa00_2000, 1, read),
+            (2 * DATA, 0, 512, read),
+        ];
+        assert_eq!(found, expected);
     }
 
     #[test]

@@ -9,7 +9,8 @@ use crate::arch::{Arch, Machine};
 const DELAY_SECONDS: u64 = 2;
 const DELAY_TICKS: u64 = 2_000_000_000;
 
-struct Console;
+/// The early console, for texts with numbers in them.
+pub struct Console;
 
 impl Write for Console {
     fn write_str(&mut self, text: &str) -> fmt::Result {

@@ -21,6 +21,8 @@ pub struct Request<'r> {
     pub config: &'r Source,
     /// Development image, whatever the configuration says.
     pub development: bool,
+    /// The kernel prints every task's mappings; in development images only.
+    pub maps: bool,
     /// Folder with `kernel` and the tasks' ELF files.
     pub artifacts: &'r Path,
     /// Folder of `ca.crt`, `server.crt` and `server.key`, where the configuration names no others.
@@ -40,6 +42,8 @@ pub enum Error {
     Key(#[from] keys::Error),
     #[error(transparent)]
     Pki(#[from] crate::pki::Error),
+    #[error("only a development image prints its tasks' mappings: addresses are no secret there")]
+    Maps,
     /// The builder contradicts the reader: a mistake of ours.
     #[error("the package that was written is refused: {0}")]
     Package(package::Error),
@@ -60,7 +64,11 @@ pub fn plan(request: &Request) -> Result<(Plan, Config), Error> {
     let mut config = Config::parse(request.config)?;
     config.development |= request.development;
     let system: System = request.system.parse()?;
-    let plan = check::plan(request.system, &system, &config)?;
+    let mut plan = check::plan(request.system, &system, &config)?;
+    plan.maps = request.maps;
+    if plan.maps && !config.development {
+        return Err(Error::Maps);
+    }
     Ok((plan, config))
 }
 

@@ -11,6 +11,8 @@ pub struct Plan {
     pub irqs: Vec<Irq>,
     pub links: Vec<Link>,
     pub early_log: bool,
+    /// The kernel prints every task's mappings.
+    pub maps: bool,
 }
 
 #[derive(Clone, Debug)]

@@ -52,7 +52,9 @@ fn name(text: &str) -> [u8; 16] {
 /// Header flags of an image.
 pub fn flags(plan: &Plan, development: bool) -> u32 {
     let flag = |on: bool, flag: u32| if on { flag } else { 0 };
-    flag(development, manifest::DEVELOPMENT) | flag(plan.early_log, manifest::EARLY_LOG)
+    flag(development, manifest::DEVELOPMENT)
+        | flag(plan.early_log, manifest::EARLY_LOG)
+        | flag(plan.maps, manifest::MAPS)
 }
 
 /// The system manifest. `parts` belong to the plan's tasks, in order.

@@ -36,6 +36,9 @@ pub struct Args {
     /// Development image: commands on the serial line, addresses in the log
     #[arg(long)]
     pub dev: bool,
+    /// The kernel prints every task's mappings when it seals them (with --dev; `urmqtt audit --measure` reads them)
+    #[arg(long)]
+    pub maps: bool,
     /// Words for the kernel and tasks, inside the signature
     #[arg(long, default_value = "", value_name = "WORDS")]
     pub command_line: String,
@@ -99,6 +102,7 @@ pub fn build(args: &Args) -> Result<Package> {
         system: &system,
         config: &config,
         development: args.dev,
+        maps: args.maps,
         artifacts: &args.artifacts(),
         certs: &args.certs,
         command_line: &args.command_line,

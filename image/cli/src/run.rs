@@ -95,6 +95,25 @@ pub fn run(mut args: Args) -> Result<()> {
     Err(error).with_context(|| format!("cannot start {program}; image/setup.sh installs it"))
 }
 
+/// QEMU with a package as it is, for who wants to read its serial line; the broker's port is any.
+pub fn headless(build: build::Args) -> Result<Command> {
+    let args = Args {
+        build,
+        port: 0,
+        smp: 1,
+        memory: "256M".into(),
+        boot: Boot::Direct,
+        gic: 2,
+        accel: Accel::Auto,
+        no_build: true,
+        package: None,
+        no_reboot: true,
+        qemu_arg: Vec::new(),
+        print: false,
+    };
+    qemu(&args)
+}
+
 fn qemu(args: &Args) -> Result<Command> {
     let arch = args.build.arch;
     let kvm = match args.accel {

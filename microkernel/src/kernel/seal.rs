@@ -4,10 +4,11 @@
 //! change. The other cores flush everything in [`Core::see_seal`] before they run their first task, and after that no
 //! table changes: it couldn't, for no mapping allows to write one.
 
+use core::fmt::Write;
 use core::sync::atomic::Ordering;
 
 use ipc::abi::{Audit, PAGE};
-use ipc::manifest::{EXECUTE, REGION_BOOT_ONLY, RegionKind, WRITE};
+use ipc::manifest::{EXECUTE, MAPS, REGION_BOOT_ONLY, RegionKind, WRITE};
 
 use super::Kernel;
 use super::boot_phase::{bound_flags, maps_of};
@@ -17,7 +18,8 @@ use crate::arch::{Arch, Format, Machine};
 use crate::audit::{self, Stretch};
 use crate::layout::{STACK_BYTES, stack_bottom};
 use crate::memory::Range;
-use crate::paging::{Flags, Space};
+use crate::paging::{Flags, Memory, Space};
+use crate::panic::Console;
 
 const PAGE_U64: u64 = PAGE as u64;
 
@@ -30,6 +32,9 @@ pub fn seal(core: &mut Core) -> Audit {
     let audit = audit(kernel);
     if !audit::is_clean(&audit) {
         panic!("the audit failed: {audit:?}");
+    }
+    if kernel.has_flag(MAPS) {
+        print_maps(kernel);
     }
     // Release: the final tables; pairs with `see_seal` on the other cores.
     kernel.sealed.store(true, Ordering::Release);
@@ -117,6 +122,22 @@ fn audit(kernel: &Kernel) -> Audit {
         }
     }
     audit
+}
+
+/// `map TASK START END RIGHTS MEMORY PHYSICAL`, numbers but the task's in hexadecimal: nothing but what the tables say, so that
+/// somebody else compares it with the manifest. See docs/decisions/0080-measured-maps.md.
+fn print_maps(kernel: &Kernel) {
+    for task in kernel.tasks {
+        audit::stretches(&kernel.space(task.root), &mut |s| {
+            let right = |on: bool, letter: &'static str| if on { letter } else { "-" };
+            let Stretch { vaddr, phys, pages, flags } = s;
+            let (w, x) = (right(flags.write, "w"), right(flags.execute, "x"));
+            let memory = if flags.memory == Memory::Device { "device" } else { "normal" };
+            let end = vaddr + pages * PAGE_U64;
+            // The serial line takes everything.
+            let _ = write!(Console, "map {} {vaddr:x} {end:x} r{w}{x} {memory} {phys:x}\r\n", task.index);
+        });
+    }
 }
 
 fn end_of(vaddr: u64, pages: u32) -> u64 {

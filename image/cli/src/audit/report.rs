@@ -1,6 +1,10 @@
-//! The facts about each service, and how they are printed.
+//! The facts about each service, and about the image that they make.
 
 use super::dependencies::{Crate, Graph};
+use super::inputs::Input;
+use super::measure::Measurement;
+use super::memory::Mapping;
+use super::packaged::{self, Elf, Facts, Package};
 use crate::Arch;
 use anyhow::Result;
 use builder::elf::Program;
@@ -9,12 +13,38 @@ use builder::value::bytes;
 use ipc::abi::PAGE;
 use ipc::manifest::{CapKind, EXECUTE, WRITE};
 use serde::Serialize;
-use std::fmt;
 use std::path::Path;
+
+/// All that is known of an image.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    pub system: String,
+    pub arch: &'static str,
+    /// Absent when there is none, or when it was built from something else: see `note`.
+    pub package: Option<Facts>,
+    pub note: Option<String>,
+    /// Bytes of ordinary memory that the tasks have, all together.
+    pub memory_bytes: u64,
+    pub services: Vec<Service>,
+    /// What runs beside the services: kernel and loaders.
+    pub parts: Vec<Part>,
+    pub measurement: Option<Measurement>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Part {
+    pub name: String,
+    pub role: &'static str,
+    /// Bytes of code, if it is built and that can be told.
+    pub text_bytes: Option<u64>,
+    pub elf: Option<Elf>,
+    pub dependencies: Vec<Crate>,
+}
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Service {
     pub name: String,
+    pub program: String,
     pub task: usize,
     pub priority: u8,
     pub core: u16,
@@ -25,8 +55,12 @@ pub struct Service {
     pub capabilities: Vec<String>,
     pub links: Vec<Link>,
     pub regions: Vec<Region>,
+    pub inputs: Vec<Input>,
+    /// Every row of its address space; empty when there is no package.
+    pub mappings: Vec<Mapping>,
     /// Absent when the artifacts are not built.
     pub code: Option<Code>,
+    pub elf: Option<Elf>,
     pub dependencies: Vec<Crate>,
 }
 
@@ -56,48 +90,132 @@ pub struct Code {
     pub data_bytes: u64,
 }
 
-pub fn services(plan: &Plan, arch: Arch) -> Result<Vec<Service>> {
-    let mut programs: Vec<&str> = plan.tasks.iter().map(|t| t.program.as_str()).collect();
-    programs.sort();
-    programs.dedup();
-    let mut graph = Graph::read(&programs)?;
-    let all = plan.tasks.iter().enumerate();
-    all.map(|(i, task)| {
-        Ok(Service {
-            name: task.name.clone(),
-            task: i,
-            priority: task.priority,
-            core: task.core,
-            budget_us: task.budget_us,
-            period_us: task.period_us,
-            stack_bytes: pages(task.stack_pages),
-            heap_bytes: pages(task.heap_pages),
-            capabilities: capabilities(plan, task),
-            links: links(plan, task),
-            regions: regions(plan, task),
-            code: code(task, arch),
-            dependencies: graph.closure(task.program.as_str())?,
+/// What a report is about.
+pub struct Request<'r> {
+    pub system: &'r str,
+    pub plan: &'r Plan,
+    pub arch: Arch,
+    /// Folder of kernel, tasks and loaders.
+    pub artifacts: &'r Path,
+    pub package: Option<&'r Package>,
+    pub note: Option<String>,
+}
+
+impl Request<'_> {
+    /// The report without a measurement.
+    pub fn report(self) -> Result<Report> {
+        let mut services = self.services()?;
+        if let Some(package) = self.package {
+            let (_, spaces) = package.spaces()?;
+            services.iter_mut().zip(spaces).for_each(|(service, space)| service.mappings = space);
+        }
+        let parts = self.parts()?;
+        Ok(Report {
+            system: self.system.into(),
+            arch: self.arch.name(),
+            package: self.package.map(|p| p.facts.clone()),
+            memory_bytes: self.plan.memory(),
+            services,
+            parts,
+            measurement: None,
+            note: self.note,
         })
-    })
-    .collect()
+    }
+
+    fn services(&self) -> Result<Vec<Service>> {
+        let plan = self.plan;
+        let mut programs: Vec<&str> = plan.tasks.iter().map(|t| t.program.as_str()).collect();
+        programs.sort();
+        programs.dedup();
+        let mut graph = Graph::read(&programs, self.bare_target())?;
+        let all = plan.tasks.iter().enumerate();
+        all.map(|(i, task)| {
+            let program = task.program.as_str();
+            Ok(Service {
+                name: task.name.clone(),
+                program: program.into(),
+                task: i,
+                priority: task.priority,
+                core: task.core,
+                budget_us: task.budget_us,
+                period_us: task.period_us,
+                stack_bytes: pages(task.stack_pages),
+                heap_bytes: pages(task.heap_pages),
+                capabilities: self.capabilities(task),
+                links: links(plan, task),
+                regions: regions(plan, task),
+                inputs: graph.inputs(program)?,
+                mappings: Vec::new(),
+                code: self.code(program),
+                elf: packaged::elf(self.artifacts, &task.name, program, self.arch.package(), self.package),
+                dependencies: graph.closure(program)?,
+            })
+        })
+        .collect()
+    }
+
+    fn capabilities(&self, task: &Task) -> Vec<String> {
+        let plan = self.plan;
+        let text = |c: &builder::plan::NamedCap| {
+            let object = c.cap.object as usize;
+            match CapKind::from_number(c.cap.kind)? {
+                CapKind::Signal => Some(format!("signal {} (bit {})", plan.tasks[object].name, c.cap.bit)),
+                CapKind::Irq => Some(format!("interrupt {} (bit {})", plan.irqs[object].name, c.cap.bit)),
+                CapKind::TaskCtl => Some(format!("stop, start, read {}", plan.tasks[object].name)),
+                CapKind::Sys => Some("seal, reboot, power off".into()),
+                CapKind::Null => None,
+            }
+        };
+        // No row of its table, but a right.
+        let serial = (task.serial && self.arch == Arch::X86_64).then(|| "ports of COM1".to_string());
+        task.caps.iter().filter_map(text).chain(serial).collect()
+    }
+
+    /// cargo's name for the target; the tasks' own targets have none that it knows without rustc's nightly switch.
+    fn bare_target(&self) -> &'static str {
+        match self.arch {
+            Arch::X86_64 => "x86_64-unknown-none",
+            Arch::Aarch64 => "aarch64-unknown-none-softfloat",
+        }
+    }
+
+    fn parts(&self) -> Result<Vec<Part>> {
+        let (direct, uefi) = match self.arch {
+            Arch::X86_64 => ("loader-pvh", "x86_64-unknown-uefi"),
+            Arch::Aarch64 => ("loader-linux", "aarch64-unknown-uefi"),
+        };
+        let bare = self.bare_target();
+        let rows = [
+            ("microkernel", "kernel", bare, "memory, scheduling, IPC"),
+            (direct, "loader", bare, "the loader for direct boot"),
+            ("loader-uefi", "loader.efi", uefi, "the loader for UEFI"),
+        ];
+        rows.into_iter()
+            .map(|(name, file, target, role)| {
+                Ok(Part {
+                    name: name.into(),
+                    role,
+                    text_bytes: text_bytes(&self.artifacts.join(file)),
+                    elf: packaged::plain(self.artifacts, file, self.arch.package(), self.package),
+                    dependencies: Graph::read(&[name], target)?.closure(name)?,
+                })
+            })
+            .collect()
+    }
+
+    fn code(&self, program: &str) -> Option<Code> {
+        let file = std::fs::read(self.artifacts.join(program)).ok()?;
+        let program = Program::parse(&file, self.arch.package()).ok()?;
+        let sum = |flags: u32| {
+            let of = program.segments.iter().filter(|s| s.flags & (WRITE | EXECUTE) == flags);
+            of.map(|s| if flags == WRITE { pages(s.pages) } else { s.bytes.len() as u64 }).sum()
+        };
+        Some(Code { text_bytes: sum(EXECUTE), rodata_bytes: sum(0), data_bytes: sum(WRITE) })
+    }
 }
 
 fn pages(n: u32) -> u64 {
     n as u64 * PAGE as u64
-}
-
-fn capabilities(plan: &Plan, task: &Task) -> Vec<String> {
-    let text = |c: &builder::plan::NamedCap| {
-        let object = c.cap.object as usize;
-        match CapKind::from_number(c.cap.kind)? {
-            CapKind::Signal => Some(format!("signal {} (bit {})", plan.tasks[object].name, c.cap.bit)),
-            CapKind::Irq => Some(format!("interrupt {} (bit {})", plan.irqs[object].name, c.cap.bit)),
-            CapKind::TaskCtl => Some(format!("stop, start, read {}", plan.tasks[object].name)),
-            CapKind::Sys => Some("seal, reboot, power off".into()),
-            CapKind::Null => None,
-        }
-    };
-    task.caps.iter().filter_map(text).collect()
 }
 
 fn links(plan: &Plan, task: &Task) -> Vec<Link> {
@@ -143,103 +261,64 @@ fn regions(plan: &Plan, task: &Task) -> Vec<Region> {
         .collect()
 }
 
-fn artifact(name: &str, arch: Arch) -> Option<Vec<u8>> {
-    std::fs::read(Path::new("out").join(arch.name()).join("artifacts").join(name)).ok()
-}
-
-fn code(task: &Task, arch: Arch) -> Option<Code> {
-    let program = Program::parse(&artifact(task.program.as_str(), arch)?, arch.package()).ok()?;
-    let sum = |flags: u32| {
-        let of = program.segments.iter().filter(|s| s.flags & (WRITE | EXECUTE) == flags);
-        of.map(|s| if flags == WRITE { pages(s.pages) } else { s.bytes.len() as u64 }).sum()
-    };
-    Some(Code { text_bytes: sum(EXECUTE), rodata_bytes: sum(0), data_bytes: sum(WRITE) })
-}
-
-/// Bytes of the kernel's code, if it is built.
-pub fn kernel_text(arch: Arch) -> Option<u64> {
+/// Bytes of a program's code, if it is built.
+fn text_bytes(path: &Path) -> Option<u64> {
     use object::{Object, ObjectSection, SectionKind};
-    let file = artifact("kernel", arch)?;
-    let kernel = object::File::parse(&*file).ok()?;
-    Some(kernel.sections().filter(|s| s.kind() == SectionKind::Text).map(|s| s.size()).sum())
+    let file = std::fs::read(path).ok()?;
+    let file = object::File::parse(&*file).ok()?;
+    Some(file.sections().filter(|s| s.kind() == SectionKind::Text).map(|s| s.size()).sum())
+}
+
+impl Report {
+    /// Bytes of the kernel's code, if it is built.
+    pub fn kernel_text(&self) -> Option<u64> {
+        self.parts.iter().find(|p| p.name == "microkernel")?.text_bytes
+    }
 }
 
 impl Service {
+    pub fn is_itself(&self, c: &Crate) -> bool {
+        c.own && c.name == self.program
+    }
+
+    fn sums(&self, of: impl Fn(&Crate) -> usize) -> (usize, usize, usize) {
+        let sum = |wanted: &dyn Fn(&Crate) -> bool| {
+            self.dependencies.iter().filter(|c| wanted(c)).map(&of).sum::<usize>()
+        };
+        (sum(&|c| self.is_itself(c)), sum(&|c| c.own && !self.is_itself(c)), sum(&|c| !c.own))
+    }
+
     /// Unsafe blocks: of the service, of the project's crates beneath it, of other crates.
     pub fn unsafe_blocks(&self) -> (usize, usize, usize) {
-        let sum = |wanted: &dyn Fn(&&Crate) -> bool| {
-            self.dependencies.iter().filter(wanted).map(|c| c.unsafe_code.blocks).sum()
-        };
-        let itself = |c: &&Crate| c.own && c.name == self.name;
-        (sum(&itself), sum(&|c| c.own && !itself(c)), sum(&|c| !c.own))
+        self.sums(|c| c.source.unsafe_code.blocks)
+    }
+
+    /// Lines of code, likewise.
+    pub fn lines(&self) -> (usize, usize, usize) {
+        self.sums(|c| c.source.lines)
+    }
+
+    /// The compiler refuses unsafe code in its library.
+    pub fn forbids_unsafe(&self) -> bool {
+        self.dependencies.iter().any(|c| self.is_itself(c) && c.source.unsafe_code.forbidden)
+    }
+
+    pub fn foreign(&self) -> impl Iterator<Item = &Crate> {
+        self.dependencies.iter().filter(|c| !c.own)
     }
 }
 
-impl fmt::Display for Service {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let budget = match self.period_us {
-            0 => String::new(),
-            period => format!(", {} of {period} us", self.budget_us),
-        };
-        writeln!(
-            f,
-            "{} (task {}, priority {}, core {}{budget})",
-            self.name, self.task, self.priority, self.core
-        )?;
-        writeln!(f, "  memory        stack {}, heap {}", bytes(self.stack_bytes), bytes(self.heap_bytes))?;
-        match &self.code {
-            Some(c) => writeln!(
-                f,
-                "  code          {} KiB text, {} KiB constants, {} KiB data",
-                c.text_bytes.div_ceil(1024),
-                c.rodata_bytes.div_ceil(1024),
-                c.data_bytes.div_ceil(1024)
-            )?,
-            None => writeln!(f, "  code          not built; `make artifacts` builds it")?,
-        }
-        list(f, "capabilities", self.capabilities.iter().cloned())?;
-        list(f, "links", self.links.iter().map(Link::to_string))?;
-        list(f, "regions", self.regions.iter().map(Region::to_string))?;
-        let (own, others): (Vec<&Crate>, Vec<&Crate>) = self.dependencies.iter().partition(|c| c.own);
-        let names = |crates: &[&Crate]| crates.iter().map(|c| &*c.name).collect::<Vec<_>>().join(", ");
-        writeln!(f, "  own crates    {}", names(&own))?;
-        writeln!(f, "  other crates  {}: {}", others.len(), names(&others))?;
-        let (itself, beneath, foreign) = self.unsafe_blocks();
-        let forbidden =
-            self.dependencies.iter().any(|c| c.name == self.name && c.own && c.unsafe_code.forbidden);
-        let note = if forbidden { " (its library forbids it)" } else { "" };
-        writeln!(
-            f,
-            "  unsafe blocks {itself}{note}; {beneath} in own crates beneath, {foreign} in other crates\n"
-        )
+impl Part {
+    pub fn lines(&self) -> usize {
+        self.dependencies.iter().filter(|c| c.own).map(|c| c.source.lines).sum()
     }
-}
 
-/// One item a line, the title before the first.
-fn list(f: &mut fmt::Formatter, title: &str, items: impl Iterator<Item = String>) -> fmt::Result {
-    let mut title = title;
-    for item in items {
-        writeln!(f, "  {title:13} {item}")?;
-        title = "";
+    /// Crates of others.
+    pub fn foreign(&self) -> usize {
+        self.dependencies.iter().filter(|c| !c.own).count()
     }
-    Ok(())
-}
 
-impl fmt::Display for Link {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "{} with {}: rings of {}", self.name, self.peer, self.capacity)?;
-        let pools = |title: &str, pools: &[String]| match pools {
-            [] => String::new(),
-            pools => format!("; {title} {}", pools.join(", ")),
-        };
-        write!(f, "{}{}", pools("writes", &self.writes), pools("reads", &self.reads))
-    }
-}
-
-impl fmt::Display for Region {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let rights = if self.writable { "read, write" } else { "read" };
-        let phase = if self.boot_only { ", until the seal" } else { "" };
-        write!(f, "{} ({}, {}): {rights}{phase}", self.name, self.kind, bytes(self.bytes))
+    pub fn unsafe_blocks(&self) -> usize {
+        self.dependencies.iter().filter(|c| c.own).map(|c| c.source.unsafe_code.blocks).sum()
     }
 }

@@ -4,7 +4,10 @@
 #[path = "gic/command.rs"]
 #[allow(dead_code, reason = "the host only tests it")]
 mod command;
-#[cfg_attr(not(all(target_os = "none", target_arch = "aarch64")), allow(dead_code, reason = "elsewhere it is only tested"))]
+#[cfg_attr(
+    not(all(target_os = "none", target_arch = "aarch64")),
+    allow(dead_code, reason = "elsewhere it is only tested")
+)]
 mod fault;
 mod format;
 
