@@ -1,0 +1,115 @@
+//! Connections that come and go: TCP, mTLS, CONNECT, CONNACK, DISCONNECT, close.
+
+use super::{Bench, Failures};
+use crate::client::Client;
+use crate::outcome::Outcome;
+use crate::stats::{Times, times};
+use crate::target::Identity;
+use anyhow::{Context, Result};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+
+/// Storm of full mTLS handshakes, each with CONNECT, CONNACK and close
+///
+/// Example: urmqtt bench handshakes --port 8883 --workers 8 --seconds 10 --pids-of mosquitto
+#[derive(clap::Args, Clone, Debug)]
+#[command(verbatim_doc_comment)]
+pub struct Options {
+    /// Connections at a time
+    #[arg(long, default_value_t = 8, value_name = "N")]
+    pub workers: u32,
+    /// Different devices (certificates) that take turns; at least one for each worker
+    #[arg(long, default_value_t = 8, value_name = "N")]
+    pub devices: u32,
+    #[arg(long, default_value_t = 10.0, value_name = "SECONDS")]
+    pub seconds: f64,
+    /// Resume TLS sessions, and count how many really were
+    #[arg(long)]
+    pub resume: bool,
+}
+
+#[derive(Default)]
+struct Shared {
+    done: AtomicU64,
+    resumed: AtomicU64,
+    found: Mutex<Found>,
+}
+
+struct Found {
+    times: Times,
+    failures: Failures,
+    cipher: String,
+}
+
+impl Default for Found {
+    fn default() -> Self {
+        Found { times: times(), failures: Failures::default(), cipher: String::new() }
+    }
+}
+
+pub async fn run(options: &Options, bench: &Bench) -> Result<Outcome> {
+    let devices = options.devices.max(options.workers);
+    let name = if options.resume { "resumed handshakes" } else { "handshakes" };
+    let mut outcome = Outcome::new(name).setting("workers", options.workers).setting("devices", devices);
+    let shared = Arc::new(Shared::default());
+    let mut tasks = JoinSet::new();
+    for worker in 0..options.workers {
+        // Each has its own devices: a broker ends the older of two connections with the same identifier.
+        let own: Vec<_> = (worker..devices)
+            .step_by(options.workers as usize)
+            .map(|n| bench.target.device(n + 1, options.resume))
+            .collect::<Result<_>>()?;
+        if worker == 0 || options.resume {
+            for identity in &own {
+                first(bench, identity).await?;
+            }
+        }
+        tasks.spawn(work(bench.clone(), own, shared.clone()));
+    }
+    let resumed = || shared.resumed.load(Relaxed);
+    let before = resumed();
+    let time = Duration::from_secs_f64(options.seconds);
+    let done = bench.measure(&mut outcome, "handshake", time, || shared.done.load(Relaxed)).await?;
+    if options.resume {
+        // The warm-up's are in the numerator too; of many thousand that is nothing, and more than all is not said.
+        let share = (resumed() - before) as f64 / done.max(1) as f64;
+        outcome.figure("really resumed", share.min(1.0) * 100.0, "%");
+    }
+    tasks.abort_all();
+    let found = std::mem::take(&mut *shared.found.lock().expect("no worker panicked"));
+    outcome.times("connect", &found.times);
+    found.failures.report(&mut outcome);
+    Ok(outcome.setting("cipher", found.cipher))
+}
+
+/// The one whose failure is told at once, and from which resumption gets its first ticket.
+async fn first(bench: &Bench, identity: &Identity) -> Result<()> {
+    let client = Client::connect(&bench.target, identity).await.context("the first connection")?;
+    client.close().await
+}
+
+async fn work(bench: Bench, own: Vec<Identity>, shared: Arc<Shared>) {
+    for identity in own.iter().cycle() {
+        let began = Instant::now();
+        match Client::connect(&bench.target, identity).await {
+            Ok(client) => {
+                let elapsed = began.elapsed().as_micros() as u64;
+                shared.resumed.fetch_add(client.resumed().into(), Relaxed);
+                let mut found = shared.found.lock().expect("no worker panicked");
+                found.times.saturating_record(elapsed);
+                if found.cipher.is_empty() {
+                    found.cipher = client.cipher();
+                }
+                drop(found);
+                let _ = client.close().await;
+                shared.done.fetch_add(1, Relaxed);
+            }
+            Err(failed) => {
+                shared.found.lock().expect("no worker panicked").failures.add(&failed);
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+    }
+}
