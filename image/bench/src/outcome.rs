@@ -69,6 +69,11 @@ impl Outcome {
     ) {
         let (Some(before), Some(after)) = (before, after) else { return };
         let cpu = after.cpu.saturating_sub(before.cpu);
+        let instructions = before.instructions.zip(after.instructions);
+        if let (Some((before, after)), 1..) = (instructions, count) {
+            let each = after.saturating_sub(before) as f64 / count as f64;
+            self.figure(&format!("instructions per {unit}"), each, "");
+        }
         if count > 0 {
             self.figure(&format!("CPU per {unit}"), cpu.as_secs_f64() * 1e6 / count as f64, "us");
         }

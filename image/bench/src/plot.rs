@@ -102,8 +102,9 @@ fn draw(area: &Area, row: &Row, report: &Report) -> Result<()> {
         area.draw(&Text::new(line.to_owned(), (left, 6 + 17 * n as i32), ink(if n == 0 { 14 } else { 13 })))?;
     }
     let direction = if row.better == Better::Higher { "longer is better" } else { "shorter is better" };
+    let grey = INK.mix(0.6);
     let right = TextStyle::from(("sans-serif", 10).into_font())
-        .color(&INK.mix(0.6))
+        .color(&grey)
         .pos(Pos::new(HPos::Right, VPos::Top));
     area.draw(&Text::new(direction, (PANEL.0 as i32 - 12, 8), right))?;
     let most = row.peers.values().map(|s| s.max).fold(f64::MIN_POSITIVE, f64::max);
@@ -124,7 +125,7 @@ fn draw(area: &Area, row: &Row, report: &Report) -> Result<()> {
         let label_width = 8 * label.len() as i32;
         area.draw(&Text::new(label, (behind, middle - 7), ink(13)))?;
         if let Some(ratio) = row.ratios.get(&peer.name) {
-            let grey = ("sans-serif", 11).into_font().color(&INK.mix(0.6));
+            let grey = ("sans-serif", 11).into_font().color(&grey);
             area.draw(&Text::new(format!("{} x", short(*ratio)), (behind + label_width, middle - 6), grey))?;
         }
     }

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use procfs::process::{Process, all_processes};
 use std::collections::HashSet;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Which processes are the server.
@@ -14,6 +15,9 @@ pub struct Options {
     /// All processes of this name, with their children
     #[arg(long, value_name = "NAME", help_heading = "Server processes")]
     pub pids_of: Option<String>,
+    /// A file in which QEMU's counting plugin (image/smoke/src/icount.c) counts the guest's instructions
+    #[arg(long, value_name = "FILE", help_heading = "Server processes")]
+    pub instructions: Option<PathBuf>,
 }
 
 /// What the server had used at one moment.
@@ -25,11 +29,13 @@ pub struct Sample {
     /// Proportional memory; a page that n processes share counts 1/n for each. Resident where the system doesn't tell.
     pub proportional: u64,
     pub processes: usize,
+    /// Of a guest, where they are counted.
+    pub instructions: Option<u64>,
 }
 
 impl Options {
     pub fn of(pid: u32) -> Self {
-        Options { pids: vec![pid as i32], pids_of: None }
+        Options { pids: vec![pid as i32], ..Options::default() }
     }
 
     /// The sum over all processes; nothing when none was named.
@@ -44,6 +50,7 @@ impl Options {
             // One that ended meanwhile counts in its parent's time.
             let _ = add(process, &mut sum);
         }
+        sum.instructions = self.instructions.as_deref().map(counted).transpose()?;
         Ok(Some(sum))
     }
 
@@ -73,6 +80,12 @@ impl Options {
             rest = others;
         }
     }
+}
+
+fn counted(file: &Path) -> Result<u64> {
+    let bytes = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let first = bytes.first_chunk().with_context(|| format!("{} is too short", file.display()))?;
+    Ok(u64::from_ne_bytes(*first))
 }
 
 fn add(process: &Process, sum: &mut Sample) -> Result<()> {
@@ -109,6 +122,6 @@ mod tests {
     #[test]
     fn nobody_named_is_no_sample_and_a_missing_process_an_error() {
         assert!(Options::default().sample().unwrap().is_none());
-        assert!(Options { pids: vec![i32::MAX], pids_of: None }.sample().is_err());
+        assert!(Options { pids: vec![i32::MAX], ..Options::default() }.sample().is_err());
     }
 }

@@ -7,7 +7,7 @@ pub mod plan;
 pub mod report;
 
 use crate::command::save;
-use crate::target::{self, Target};
+use crate::outcome::Outcome;
 use crate::workload::Bench;
 use anyhow::{Context, Result, bail, ensure};
 use broker::Broker;
@@ -17,7 +17,6 @@ use peers::Peer;
 use plan::{Size, Step};
 use report::{Raw, Report, Version};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Compare brokers: each is started on a free port of 127.0.0.1, in turn, and meets the same load
@@ -29,7 +28,7 @@ use std::time::Duration;
 #[derive(clap::Args, Clone, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct Options {
-    /// Names (mosquitto, mosquitto-acl, rumqttd, urmqtt) or files with a description (image/bench/peers has examples)
+    /// mosquitto, mosquitto-acl, rumqttd, urmqtt; in QEMU: urmqtt-image, linux-guest; or files as in image/bench/peers
     #[arg(long, default_value = "mosquitto,rumqttd,urmqtt", value_delimiter = ',', value_name = "NAME,...")]
     peers: Vec<String>,
     /// Less of everything: 1 s each, 2 rounds, 1,000 idle connections
@@ -197,30 +196,16 @@ impl Suite<'_> {
         Ok(())
     }
 
-    async fn step(
-        &self,
-        entrant: &Entrant,
-        step: &Step,
-        broker: &mut Option<Broker>,
-    ) -> Result<crate::outcome::Outcome> {
+    async fn step(&self, entrant: &Entrant, step: &Step, broker: &mut Option<Broker>) -> Result<Outcome> {
         const LIMIT: Duration = Duration::from_secs(180);
         if !broker.as_mut().is_some_and(Broker::alive) {
             *broker = Some(Broker::start(&entrant.peer, &entrant.program, self.certs).await?);
         }
         let broker = broker.as_ref().context("just started")?;
+        let Some(workload) = &step.workload else { return Ok(broker.start.clone()) };
         broker.calm().await?;
-        let options = target::Options {
-            host: "127.0.0.1".into(),
-            port: broker.port,
-            certs: self.certs.to_owned(),
-            source: None,
-        };
-        let bench = Bench {
-            target: Arc::new(Target::new(&options)?),
-            server: broker.processes(),
-            // The suite's own bar is on the line.
-            quiet: true,
-        };
-        tokio::time::timeout(LIMIT, step.workload.run(&bench)).await.context("took too long")?
+        // Quiet: the suite's own bar is on the line.
+        let bench = Bench { target: broker.target.clone(), server: broker.processes(), quiet: true };
+        tokio::time::timeout(LIMIT, workload.run(&bench)).await.context("took too long")?
     }
 }

@@ -6,14 +6,16 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const KNOWN: [&str; 4] = [
+const KNOWN: [&str; 6] = [
     include_str!("../../peers/mosquitto.toml"),
     include_str!("../../peers/mosquitto-acl.toml"),
     include_str!("../../peers/rumqttd.toml"),
     include_str!("../../peers/urmqtt.toml"),
+    include_str!("../../peers/urmqtt-image.toml"),
+    include_str!("../../peers/linux-guest.toml"),
 ];
 
-/// In words of the command and in files, `{program}`, `{folder}`, `{port}` and `{certs}` are replaced.
+/// In words of the command and in files, `{program}`, `{self}` (this program), `{folder}`, `{port}` and `{certs}` are replaced.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Peer {
@@ -27,10 +29,27 @@ pub struct Peer {
     /// Written into the broker's folder.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
+    /// Commands that run before, to their end.
+    #[serde(default)]
+    pub prepare: Vec<Vec<String>>,
+    /// How long it may take until it serves.
+    #[serde(default = "quick_start")]
+    pub start_seconds: u64,
+    /// Files whose sizes make the size of the system.
+    #[serde(default)]
+    pub sizes: Vec<String>,
+    /// Where the guest's instructions are counted.
+    pub instructions: Option<String>,
+}
+
+fn quick_start() -> u64 {
+    15
 }
 
 /// What the words in braces stand for.
+#[derive(Clone, Copy)]
 pub struct Place<'a> {
+    pub program: &'a Path,
     pub folder: &'a Path,
     pub port: u16,
     pub certs: &'a Path,
@@ -81,23 +100,46 @@ impl Peer {
             .map(|line| line.trim().to_owned())
     }
 
-    /// Writes the files; gives the command.
-    pub fn prepare(&self, program: &Path, place: &Place) -> Result<Command> {
+    /// Writes the files and runs what comes before; gives the command.
+    pub fn prepare(&self, place: &Place) -> Result<Command> {
         for (name, text) in &self.files {
-            std::fs::write(place.folder.join(name), filled(text, program, place))?;
+            std::fs::write(place.folder.join(name), place.fill(text))?;
         }
-        let mut words = self.command.iter().map(|word| filled(word, program, place));
+        for words in &self.prepare {
+            let mut command = place.command(words)?;
+            let output = command.output().with_context(|| format!("cannot start {command:?}"))?;
+            ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        place.command(&self.command)
+    }
+
+    /// Sum of the files that are the system.
+    pub fn size(&self, place: &Place) -> Result<Option<u64>> {
+        let sizes: Vec<u64> = self
+            .sizes
+            .iter()
+            .map(|file| Ok(std::fs::metadata(place.fill(file)).with_context(|| file.clone())?.len()))
+            .collect::<Result<_>>()?;
+        Ok((!sizes.is_empty()).then(|| sizes.iter().sum()))
+    }
+}
+
+impl Place<'_> {
+    fn command(&self, words: &[String]) -> Result<Command> {
+        let mut words = words.iter().map(|word| self.fill(word));
         let mut command = Command::new(words.next().context("the command is empty")?);
         command.args(words);
         Ok(command)
     }
-}
 
-fn filled(text: &str, program: &Path, place: &Place) -> String {
-    text.replace("{program}", &program.display().to_string())
-        .replace("{folder}", &place.folder.display().to_string())
-        .replace("{port}", &place.port.to_string())
-        .replace("{certs}", &place.certs.display().to_string())
+    pub fn fill(&self, text: &str) -> String {
+        let own = std::env::current_exe().unwrap_or_default();
+        text.replace("{program}", &self.program.display().to_string())
+            .replace("{self}", &own.display().to_string())
+            .replace("{folder}", &self.folder.display().to_string())
+            .replace("{port}", &self.port.to_string())
+            .replace("{certs}", &self.certs.display().to_string())
+    }
 }
 
 #[cfg(test)]
@@ -106,7 +148,7 @@ mod tests {
 
     #[test]
     fn all_known_peers_are_well_formed() {
-        for name in ["mosquitto", "mosquitto-acl", "rumqttd", "urmqtt"] {
+        for name in ["mosquitto", "mosquitto-acl", "rumqttd", "urmqtt", "urmqtt-image", "linux-guest"] {
             assert_eq!(Peer::find(name).unwrap().name, name);
         }
         assert!(Peer::find("nobody").unwrap_err().to_string().contains("rumqttd"));
@@ -115,9 +157,14 @@ mod tests {
     #[test]
     fn braces_are_filled_in_files_and_command() {
         let folder = tempfile::tempdir().unwrap();
-        let place = Place { folder: folder.path(), port: 4711, certs: Path::new("/c") };
+        let place = Place {
+            program: Path::new("/bin/mosquitto"),
+            folder: folder.path(),
+            port: 4711,
+            certs: Path::new("/c"),
+        };
         let peer = Peer::find("mosquitto").unwrap();
-        let command = peer.prepare(Path::new("/bin/mosquitto"), &place).unwrap();
+        let command = peer.prepare(&place).unwrap();
         assert_eq!(command.get_program(), "/bin/mosquitto");
         let text = std::fs::read_to_string(folder.path().join("mosquitto.conf")).unwrap();
         assert!(text.contains("listener 4711 127.0.0.1\ncafile /c/ca.crt\n"), "{text}");

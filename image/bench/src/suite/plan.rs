@@ -23,13 +23,14 @@ pub struct Metric {
 
 pub struct Step {
     pub name: String,
-    pub workload: Box<dyn Workload>,
+    /// None: what starting the broker found out.
+    pub workload: Option<Box<dyn Workload>>,
     pub metrics: Vec<Metric>,
 }
 
 impl Step {
     fn new(name: impl Into<String>, workload: impl Workload + 'static) -> Self {
-        Step { name: name.into(), workload: Box::new(workload), metrics: Vec::new() }
+        Step { name: name.into(), workload: Some(Box::new(workload)), metrics: Vec::new() }
     }
 
     fn metric(mut self, title: &str, figure: &str, unit: &'static str, better: Better) -> Self {
@@ -63,7 +64,7 @@ impl Size {
 
 /// The steps in the order in which a fresh broker meets them: memory first, since no broker gives back what a storm took.
 pub fn steps(size: &Size) -> Vec<Step> {
-    let mut steps = vec![idle(size), handshakes(size, false), handshakes(size, true)];
+    let mut steps = vec![start(), idle(size), handshakes(size, false), handshakes(size, true)];
     for qos in [0, 1] {
         for (payload, text) in [(64, "64 B"), (1024, "1 KiB")] {
             steps.push(throughput(size, qos, payload, text));
@@ -73,6 +74,13 @@ pub fn steps(size: &Size) -> Vec<Step> {
     steps.push(latency(size));
     steps.push(storm(size));
     steps
+}
+
+fn start() -> Step {
+    Step { name: "start".into(), workload: None, metrics: Vec::new() }
+        .metric("time to the first CONNACK", "time to the first CONNACK", "s", Better::Lower)
+        .metric("size", "size", "B", Better::Lower)
+        .metric("instructions", "instructions to the first CONNACK", "", Better::Lower)
 }
 
 fn idle(size: &Size) -> Step {
@@ -104,6 +112,7 @@ fn handshakes(size: &Size, resume: bool) -> Step {
     let step = Step::new(if resume { "resumed handshake" } else { "full handshake" }, options)
         .metric("rate", "handshakes", "/s", Better::Higher)
         .metric("server CPU", "CPU per handshake", "us", Better::Lower);
+    let step = step.metric("instructions", "instructions per handshake", "", Better::Lower);
     if resume { step.metric("really resumed", "really resumed", "%", Better::Higher) } else { step }
 }
 
@@ -112,12 +121,13 @@ fn throughput(size: &Size, qos: u8, payload: usize, text: &str) -> Step {
     Step::new(format!("QoS {qos}, {text}"), options)
         .metric("messages", "messages", "/s", Better::Higher)
         .metric("server CPU per message", "CPU per message", "us", Better::Lower)
+        .metric("instructions per message", "instructions per message", "", Better::Lower)
 }
 
 fn fanout(size: &Size, subscribers: u32) -> Step {
     let options = fanout::Options { subscribers, qos: 1, payload: 64, window: 10, seconds: size.seconds };
     Step::new(format!("fan-out to {subscribers}, QoS 1"), options)
-        .metric("deliveries", "deliverys", "/s", Better::Higher)
+        .metric("deliveries", "deliveries", "/s", Better::Higher)
         .metric("server CPU per delivery", "CPU per delivery", "us", Better::Lower)
 }
 

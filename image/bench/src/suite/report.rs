@@ -78,7 +78,7 @@ impl Report {
     /// Markdown: for a terminal and for a document.
     pub fn text(&self) -> String {
         let mut table = Table::new();
-        table.load_preset(ASCII_MARKDOWN);
+        table.load_style(ASCII_MARKDOWN);
         let header = ["metric".to_owned()].into_iter().chain(self.peers.iter().map(|p| p.name.clone()));
         table.set_header(header);
         for row in &self.table {

@@ -62,7 +62,7 @@ pub async fn run(options: &Options, bench: &Bench) -> Result<Outcome> {
     tasks.spawn(publish(publisher, shared.clone(), options.window, u64::from(options.subscribers)));
     let time = Duration::from_secs_f64(options.seconds);
     tokio::select! {
-        units = bench.measure(&mut outcome, "delivery", time, || shared.received.load(Relaxed)) => {
+        units = bench.measure(&mut outcome, ("delivery", "deliveries"), time, || shared.received.load(Relaxed)) => {
             ensure!(units? > 0, "nothing was delivered in {time:?}");
         }
         Some(ended) = tasks.join_next() => ended??,

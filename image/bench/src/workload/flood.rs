@@ -54,7 +54,7 @@ pub async fn run(options: &Options, bench: &Bench) -> Result<Outcome> {
     let before = bench.sample()?;
     let time = Duration::from_secs_f64(options.seconds);
     tokio::select! {
-        units = bench.measure(&mut outcome, "message", time, || shared.received.load(Relaxed)) => { units?; }
+        units = bench.measure(&mut outcome, ("message", "messages"), time, || shared.received.load(Relaxed)) => { units?; }
         Some(ended) = tasks.join_next() => ended??,
     }
     shared.stop.store(true, Relaxed);

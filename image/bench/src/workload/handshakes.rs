@@ -49,6 +49,15 @@ impl Default for Found {
     }
 }
 
+impl Found {
+    fn connected(&mut self, elapsed: u64, client: &Client) {
+        self.times.saturating_record(elapsed);
+        if self.cipher.is_empty() {
+            self.cipher = client.cipher();
+        }
+    }
+}
+
 pub async fn run(options: &Options, bench: &Bench) -> Result<Outcome> {
     let devices = options.devices.max(options.workers);
     let name = if options.resume { "resumed handshakes" } else { "handshakes" };
@@ -71,7 +80,8 @@ pub async fn run(options: &Options, bench: &Bench) -> Result<Outcome> {
     let resumed = || shared.resumed.load(Relaxed);
     let before = resumed();
     let time = Duration::from_secs_f64(options.seconds);
-    let done = bench.measure(&mut outcome, "handshake", time, || shared.done.load(Relaxed)).await?;
+    let done =
+        bench.measure(&mut outcome, ("handshake", "handshakes"), time, || shared.done.load(Relaxed)).await?;
     if options.resume {
         // The warm-up's are in the numerator too; of many thousand that is nothing, and more than all is not said.
         let share = (resumed() - before) as f64 / done.max(1) as f64;
@@ -97,12 +107,7 @@ async fn work(bench: Bench, own: Vec<Identity>, shared: Arc<Shared>) {
             Ok(client) => {
                 let elapsed = began.elapsed().as_micros() as u64;
                 shared.resumed.fetch_add(client.resumed().into(), Relaxed);
-                let mut found = shared.found.lock().expect("no worker panicked");
-                found.times.saturating_record(elapsed);
-                if found.cipher.is_empty() {
-                    found.cipher = client.cipher();
-                }
-                drop(found);
+                shared.found.lock().expect("no worker panicked").connected(elapsed, &client);
                 let _ = client.close().await;
                 shared.done.fetch_add(1, Relaxed);
             }

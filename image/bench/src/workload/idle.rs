@@ -6,7 +6,7 @@ use crate::outcome::Outcome;
 use anyhow::{Context, Result, ensure};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
 /// One process has 20,000 files on many systems, and a loopback address 28,000 ports.
@@ -141,7 +141,7 @@ async fn spawn(options: &Options, bench: &Bench, first: u32, count: u32, nth: u8
 
 async fn serve() -> Result<()> {
     println!("connected");
-    let mut rest = Vec::new();
-    tokio::io::stdin().read_to_end(&mut rest).await?;
+    let until_end = || std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+    tokio::task::spawn_blocking(until_end).await??;
     Ok(())
 }

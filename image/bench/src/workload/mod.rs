@@ -99,11 +99,11 @@ impl Bench {
     }
 
     /// Lets the load run: warm-up, then the measured time. `count` gives how many units are done. Adds rate and the server's
-    /// processor time to the outcome; gives the number of units.
+    /// processor time to the outcome; gives the number of units. `units`: the word for one, and for many.
     pub async fn measure(
         &self,
         outcome: &mut Outcome,
-        unit: &str,
+        units: (&str, &str),
         time: Duration,
         count: impl Fn() -> u64,
     ) -> Result<u64> {
@@ -115,13 +115,13 @@ impl Bench {
             tokio::time::sleep(left.min(Duration::from_millis(500))).await;
             let rate = (count() - first) as f64 / began.elapsed().as_secs_f64();
             bar.set_position(began.elapsed().as_millis() as u64 / 100);
-            bar.set_message(format!("{rate:.0} {unit}s/s"));
+            bar.set_message(format!("{rate:.0} {}/s", units.1));
         }
-        let (units, elapsed, after) = (count() - first, began.elapsed(), self.sample()?);
+        let (done, elapsed, after) = (count() - first, began.elapsed(), self.sample()?);
         bar.finish_and_clear();
-        outcome.figure(&format!("{unit}s"), units as f64 / elapsed.as_secs_f64(), "/s");
-        outcome.server(before, after, units, unit, elapsed);
-        Ok(units)
+        outcome.figure(units.1, done as f64 / elapsed.as_secs_f64(), "/s");
+        outcome.server(before, after, done, units.0, elapsed);
+        Ok(done)
     }
 }
 

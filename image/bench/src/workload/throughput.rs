@@ -44,7 +44,7 @@ pub async fn run(options: &Options, bench: &Bench) -> Result<Outcome> {
     }
     let time = Duration::from_secs_f64(options.seconds);
     tokio::select! {
-        units = bench.measure(&mut outcome, "message", time, || received.load(Relaxed)) => {
+        units = bench.measure(&mut outcome, ("message", "messages"), time, || received.load(Relaxed)) => {
             ensure!(units? > 0, "no message came in {time:?}");
         }
         Some(ended) = tasks.join_next() => ended??,
