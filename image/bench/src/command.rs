@@ -21,11 +21,9 @@ pub enum Command {
     Plot(plot::Options),
 }
 
-/// A workload on a target.
+// A workload on a target. No documentation comment, and the workload last: the help begins with the workload's.
 #[derive(clap::Args, Debug)]
 pub struct On<W: clap::Args> {
-    #[command(flatten)]
-    workload: W,
     #[command(flatten)]
     target: crate::target::Options,
     #[command(flatten)]
@@ -39,6 +37,8 @@ pub struct On<W: clap::Args> {
     /// Threads of the generator; one leaves the other processors to the server
     #[arg(long, default_value_t = 1, value_name = "N", help_heading = "Output")]
     threads: usize,
+    #[command(flatten)]
+    workload: W,
 }
 
 impl Command {

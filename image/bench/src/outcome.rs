@@ -1,7 +1,7 @@
 //! What a workload found out.
 
 use crate::process::Sample;
-use crate::stats::{Times, short};
+use crate::stats::{Times, with_unit};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -90,7 +90,7 @@ impl Outcome {
         out.push('\n');
         let width = self.figures.iter().map(|f| f.name.len()).max().unwrap_or(0);
         for f in &self.figures {
-            let _ = writeln!(out, "  {:<width$}  {:>8} {}", f.name, short(f.value), f.unit);
+            let _ = writeln!(out, "  {:<width$}  {:>10}", f.name, with_unit(f.value, &f.unit));
         }
         for (what, times) in &self.failures {
             let _ = writeln!(out, "  {what}: {times} times");
@@ -119,6 +119,6 @@ mod tests {
         let mut outcome = Outcome::new("flood").setting("qos", 0);
         outcome.figure("rate", 123_456.0, "/s");
         outcome.failed("TLS handshake failed");
-        assert_eq!(outcome.text(), "flood  qos 0\n  rate   123 k /s\n  TLS handshake failed: 1 times\n");
+        assert_eq!(outcome.text(), "flood  qos 0\n  rate     123 k/s\n  TLS handshake failed: 1 times\n");
     }
 }

@@ -1,6 +1,6 @@
 //! A suite's result as a picture: one panel of bars for each metric.
 
-use crate::stats::short;
+use crate::stats::{short, with_unit};
 use crate::suite::plan::Better;
 use crate::suite::report::{Report, Row};
 use anyhow::{Context, Result, ensure};
@@ -103,9 +103,8 @@ fn draw(area: &Area, row: &Row, report: &Report) -> Result<()> {
     }
     let direction = if row.better == Better::Higher { "longer is better" } else { "shorter is better" };
     let grey = INK.mix(0.6);
-    let right = TextStyle::from(("sans-serif", 10).into_font())
-        .color(&grey)
-        .pos(Pos::new(HPos::Right, VPos::Top));
+    let right =
+        TextStyle::from(("sans-serif", 10).into_font()).color(&grey).pos(Pos::new(HPos::Right, VPos::Top));
     area.draw(&Text::new(direction, (PANEL.0 as i32 - 12, 8), right))?;
     let most = row.peers.values().map(|s| s.max).fold(f64::MIN_POSITIVE, f64::max);
     let at = |value: f64| left + (f64::from(width) * value.max(0.0) / most) as i32;
@@ -121,7 +120,7 @@ fn draw(area: &Area, row: &Row, report: &Report) -> Result<()> {
             INK.stroke_width(1),
         ))?;
         let behind = at(spread.max.max(spread.median)) + 6;
-        let label = format!("{} {}", short(spread.median), row.unit);
+        let label = with_unit(spread.median, &row.unit);
         let label_width = 8 * label.len() as i32;
         area.draw(&Text::new(label, (behind, middle - 7), ink(13)))?;
         if let Some(ratio) = row.ratios.get(&peer.name) {

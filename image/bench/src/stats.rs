@@ -48,6 +48,13 @@ pub fn short(value: f64) -> String {
     format!("{scaled:.decimals$}{suffix}")
 }
 
+/// With its unit; a k, M or G goes with that.
+pub fn with_unit(value: f64, unit: &str) -> String {
+    let number = short(value);
+    let joined = unit.is_empty() || unit.starts_with('/') || number.ends_with(char::is_alphabetic);
+    if joined { number + unit } else { format!("{number} {unit}") }
+}
+
 /// Times in microseconds.
 pub type Times = Histogram<u64>;
 
@@ -91,6 +98,10 @@ mod tests {
         ];
         for (value, text) in cases {
             assert_eq!(short(value), text);
+        }
+        let units = [(3e6, "B", "3.00 MB"), (512.0, "B", "512 B"), (2.0, "/s", "2.00/s"), (1.0, "", "1.00")];
+        for (value, unit, text) in units {
+            assert_eq!(with_unit(value, unit), text);
         }
     }
 }

@@ -117,7 +117,8 @@ fn handshakes(size: &Size, resume: bool) -> Step {
 }
 
 fn throughput(size: &Size, qos: u8, payload: usize, text: &str) -> Step {
-    let options = throughput::Options { pairs: 10, qos, payload, window: 50, seconds: size.seconds };
+    let options =
+        throughput::Options { pairs: 10, qos, payload, window: 50, batch: None, seconds: size.seconds };
     Step::new(format!("QoS {qos}, {text}"), options)
         .metric("messages", "messages", "/s", Better::Higher)
         .metric("server CPU per message", "CPU per message", "us", Better::Lower)

@@ -58,10 +58,11 @@ pub async fn run(options: &Options, bench: &Bench) -> Result<Outcome> {
         Some(ended) = tasks.join_next() => ended??,
     }
     shared.stop.store(true, Relaxed);
+    let flooding = epoch.elapsed();
     let flooded = bench.sample()?;
     settle(&shared.received).await;
     let (sent, received) = (shared.sent.load(Relaxed), shared.received.load(Relaxed));
-    outcome.figure("sent", sent as f64 / epoch.elapsed().as_secs_f64(), "/s");
+    outcome.figure("sent", sent as f64 / flooding.as_secs_f64(), "/s");
     outcome.figure("delivered", received as f64 * 100.0 / sent.max(1) as f64, "%");
     if let (Some(before), Some(flooded)) = (before, flooded) {
         let grown = flooded.proportional as f64 - before.proportional as f64;

@@ -77,15 +77,11 @@ pub async fn run(options: &Options, bench: &Bench) -> Result<Outcome> {
         }
         tasks.spawn(work(bench.clone(), own, shared.clone()));
     }
-    let resumed = || shared.resumed.load(Relaxed);
-    let before = resumed();
     let time = Duration::from_secs_f64(options.seconds);
-    let done =
-        bench.measure(&mut outcome, ("handshake", "handshakes"), time, || shared.done.load(Relaxed)).await?;
+    bench.measure(&mut outcome, ("handshake", "handshakes"), time, || shared.done.load(Relaxed)).await?;
     if options.resume {
-        // The warm-up's are in the numerator too; of many thousand that is nothing, and more than all is not said.
-        let share = (resumed() - before) as f64 / done.max(1) as f64;
-        outcome.figure("really resumed", share.min(1.0) * 100.0, "%");
+        let all = shared.done.load(Relaxed).max(1);
+        outcome.figure("really resumed", shared.resumed.load(Relaxed) as f64 * 100.0 / all as f64, "%");
     }
     tasks.abort_all();
     let found = std::mem::take(&mut *shared.found.lock().expect("no worker panicked"));
@@ -106,9 +102,10 @@ async fn work(bench: Bench, own: Vec<Identity>, shared: Arc<Shared>) {
         match Client::connect(&bench.target, identity).await {
             Ok(client) => {
                 let elapsed = began.elapsed().as_micros() as u64;
-                shared.resumed.fetch_add(client.resumed().into(), Relaxed);
+                let resumed = client.resumed();
                 shared.found.lock().expect("no worker panicked").connected(elapsed, &client);
                 let _ = client.close().await;
+                shared.resumed.fetch_add(resumed.into(), Relaxed);
                 shared.done.fetch_add(1, Relaxed);
             }
             Err(failed) => {

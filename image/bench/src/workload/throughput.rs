@@ -27,8 +27,17 @@ pub struct Options {
     /// Messages of a pair under way or not acknowledged
     #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub window: u64,
+    /// Messages written at once when so many of the window are free [default: half the window]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub batch: Option<u64>,
     #[arg(long, default_value_t = 10.0, value_name = "SECONDS")]
     pub seconds: f64,
+}
+
+impl Options {
+    fn batch(&self) -> u64 {
+        self.batch.unwrap_or(self.window / 2).clamp(1, self.window)
+    }
 }
 
 pub async fn run(options: &Options, bench: &Bench) -> Result<Outcome> {
@@ -36,11 +45,12 @@ pub async fn run(options: &Options, bench: &Bench) -> Result<Outcome> {
         .setting("qos", options.qos)
         .setting("payload", options.payload)
         .setting("pairs", options.pairs)
-        .setting("window", options.window);
+        .setting("window", options.window)
+        .setting("batch", options.batch());
     let received = Arc::new(AtomicU64::new(0));
     let mut tasks = JoinSet::new();
     for pair in pairs(bench, options.pairs, options.qos, options.payload, &received).await? {
-        tasks.spawn(drive(pair, options.window));
+        tasks.spawn(drive(pair, options.window, options.batch()));
     }
     let time = Duration::from_secs_f64(options.seconds);
     tokio::select! {
@@ -76,10 +86,12 @@ pub async fn pairs(
     Ok(from.into_iter().zip(to).zip(topics).map(pair).collect())
 }
 
-async fn drive(mut pair: Pair, window: u64) -> Result<()> {
+async fn drive(mut pair: Pair, window: u64, batch: u64) -> Result<()> {
     loop {
-        while pair.in_flight() < window {
-            pair.from.publish();
+        if pair.in_flight() + batch <= window {
+            while pair.in_flight() < window {
+                pair.from.publish();
+            }
         }
         pair.step().await?;
     }
