@@ -1,6 +1,7 @@
 //! The `urmqtt` command: builds, runs and inspects images on the host.
 
 mod audit;
+mod bench;
 mod build;
 mod certs;
 mod forward;
@@ -31,6 +32,7 @@ enum Command {
     Verify(verify::Args),
     Audit(audit::Args),
     Key(key::Args),
+    Bench(bench::Args),
     /// Print completions for a shell
     ///
     /// Example: urmqtt completions bash > ~/.local/share/bash-completion/completions/urmqtt
@@ -78,6 +80,7 @@ fn main() -> ExitCode {
         Command::Verify(args) => verify::run(&args),
         Command::Audit(args) => audit::run(&args),
         Command::Key(args) => key::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "urmqtt", &mut std::io::stdout());
             Ok(())
