@@ -149,7 +149,8 @@ fn qemu(args: &Args) -> Result<Command> {
 
 /// The card, on QEMU's user network.
 fn network(forward: &str) -> [String; 4] {
-    let words = ["-netdev", &format!("user,id=net{forward}"), "-device", "virtio-net-pci,netdev=net,romfile="];
+    let words =
+        ["-netdev", &format!("user,id=net{forward}"), "-device", "virtio-net-pci,netdev=net,romfile="];
     words.map(str::to_owned)
 }
 

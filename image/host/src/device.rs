@@ -22,7 +22,8 @@ pub fn listener(address: SocketAddrV4) -> Result<(Device, SocketAddrV4)> {
     let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     sockopt::set_tcp_nodelay(&socket, true)?;
-    rustix::net::bind(&socket, &address).with_context(|| format!("cannot listen on {address}: another --port?"))?;
+    rustix::net::bind(&socket, &address)
+        .with_context(|| format!("cannot listen on {address}: another --port?"))?;
     rustix::net::listen(&socket, BACKLOG)?;
     let bound = SocketAddrV4::try_from(rustix::net::getsockname(&socket)?).context("an IPv4 socket")?;
     Ok((Device::Listener(socket), bound))
@@ -38,8 +39,9 @@ const NAME: &str = "urmqtt0";
 pub fn tap() -> Result<Device> {
     let flags = if is_root() { UnshareFlags::NEWNET } else { UnshareFlags::NEWNET | UnshareFlags::NEWUSER };
     // SAFETY: no descriptor table or file system context is unshared, which is what the function warns of.
-    unsafe { unshare_unsafe(flags) }
-        .context("no network namespace can be made here (root or user namespaces are needed); try --mode sockets")?;
+    unsafe { unshare_unsafe(flags) }.context(
+        "no network namespace can be made here (root or user namespaces are needed); try --mode sockets",
+    )?;
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let device = rustix::fs::open("/dev/net/tun", flags, Mode::empty())
         .context("cannot open /dev/net/tun; try --mode sockets")?;
@@ -56,7 +58,8 @@ pub fn is_root() -> bool {
 }
 
 fn ip(words: &[&str]) -> Result<()> {
-    let output = Command::new("ip").args(words).output().context("the command `ip` (package iproute2) is needed")?;
+    let output =
+        Command::new("ip").args(words).output().context("the command `ip` (package iproute2) is needed")?;
     if !output.status.success() {
         bail!("ip {}: {}", words.join(" "), String::from_utf8_lossy(&output.stderr).trim());
     }

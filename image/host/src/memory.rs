@@ -85,12 +85,15 @@ impl Memory {
     /// acquire in `ipc::ring`: who sees the epoch sees the zeros.)
     pub fn renew(&mut self, plan: &Plan, task: usize) -> Result<()> {
         for (region, shared) in plan.regions.iter().zip(&self.regions) {
-            if let (true, Some(shared)) = (region.flags & REGION_RESET != 0 && region.owner as usize == task, shared) {
+            if let (true, Some(shared)) =
+                (region.flags & REGION_RESET != 0 && region.owner as usize == task, shared)
+            {
                 shared.zero()?;
             }
         }
         self.lives[task] += 1;
-        let (words, _) = <[AtomicU32; MAX_TASKS]>::mut_from_prefix(&mut self.epoch_words).expect("a page is larger");
+        let (words, _) =
+            <[AtomicU32; MAX_TASKS]>::mut_from_prefix(&mut self.epoch_words).expect("a page is larger");
         words[task].store(self.lives[task], Ordering::Release);
         Ok(())
     }
@@ -98,7 +101,9 @@ impl Memory {
 
 fn region(region: &Region) -> Result<Option<Shared>> {
     match region.kind {
-        RegionKind::Ram | RegionKind::Dma => Shared::new(&region.name, region.pages as u64 * PAGE as u64).map(Some),
+        RegionKind::Ram | RegionKind::Dma => {
+            Shared::new(&region.name, region.pages as u64 * PAGE as u64).map(Some)
+        }
         RegionKind::Device | RegionKind::Firmware => Ok(None),
     }
 }

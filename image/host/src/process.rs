@@ -129,7 +129,12 @@ fn signals(task: &Task, bells: &[OwnedFd], fds: &mut Descriptors) -> Result<Vec<
 fn maps(system: &System, memory: &Memory, i: usize, fds: &mut Descriptors) -> Result<Vec<Map>> {
     let task = &system.plan.tasks[i];
     let mut read_only = |vaddr, shared: &Shared| {
-        Ok::<_, anyhow::Error>(Map { vaddr, len: shared.len, fd: fds.add(shared.read.as_fd())?, rights: READ })
+        Ok::<_, anyhow::Error>(Map {
+            vaddr,
+            len: shared.len,
+            fd: fds.add(shared.read.as_fd())?,
+            rights: READ,
+        })
     };
     let mut maps = vec![
         read_only(INFO_VADDR, &memory.infos[i])?,

@@ -1,8 +1,8 @@
 //! The supervisor's part: it starts the tasks, restarts what stops by the manifest's policy, and ends them all.
 
+use crate::System;
 use crate::memory::Memory;
 use crate::process::Process;
-use crate::System;
 use anyhow::{Context, Result};
 use console::command::{self, Request};
 use ipc::boot::Boot;
@@ -124,7 +124,11 @@ impl Supervisor {
         let ns = next.map_or(100_000_000, |at| at.saturating_sub(now).min(100_000_000));
         let limit = Timespec { tv_sec: 0, tv_nsec: ns as i64 };
         let wake = self.wake.as_fd();
-        let pidfds = self.tasks.iter().filter_map(|t| t.process.as_ref()).map(|p| PollFd::new(&p.pidfd, PollFlags::IN));
+        let pidfds = self
+            .tasks
+            .iter()
+            .filter_map(|t| t.process.as_ref())
+            .map(|p| PollFd::new(&p.pidfd, PollFlags::IN));
         let mut all: Vec<_> = [PollFd::new(&wake, PollFlags::IN)].into_iter().chain(pidfds).collect();
         match poll(&mut all, Some(&limit)) {
             Ok(_) => Ok(Some(!all[0].revents().is_empty())),

@@ -11,9 +11,15 @@ use std::time::Duration;
 fn a_task_that_strays_ends() -> Result<()> {
     let programs = tools::scratch("stray")?;
     for name in ["sockets", "tls", "console"] {
-        std::os::unix::fs::symlink(tools::root().canonicalize()?.join("out/host").join(name), programs.join(name))?;
+        std::os::unix::fs::symlink(
+            tools::root().canonicalize()?.join("out/host").join(name),
+            programs.join(name),
+        )?;
     }
-    std::os::unix::fs::symlink(tools::root().canonicalize()?.join("out/host/stray"), programs.join("broker"))?;
+    std::os::unix::fs::symlink(
+        tools::root().canonicalize()?.join("out/host/stray"),
+        programs.join("broker"),
+    )?;
     let extra = vec!["--programs".into(), programs.to_string_lossy().into_owned()];
     let machine = Machine::start(&Options { extra, ..Options::new(HOSTED) })?;
     for (life, end) in [
@@ -47,7 +53,8 @@ fn an_end_leaves_nothing() -> Result<()> {
         let children = String::from_utf8(children.stdout)?;
         ensure!(children.lines().count() == 4, "{children:?}");
         ensure!(Command::new("kill").args([&format!("-{signal}"), &supervisor]).status()?.success());
-        let gone = || children.lines().all(|pid| !std::path::Path::new("/proc").join(pid).join("exe").exists());
+        let gone =
+            || children.lines().all(|pid| !std::path::Path::new("/proc").join(pid).join("exe").exists());
         for _ in 0..200 {
             if gone() {
                 break;
@@ -70,7 +77,8 @@ fn tap_serves() -> Result<()> {
     let certs = certs.display();
     // Certificates that were made elsewhere don't name this address.
     let at = format!("-h 10.83.83.2 -p 8883 --cafile {certs}/ca.crt --insecure");
-    let device = format!("--cert {certs}/devices/dev-00001.crt --key {certs}/devices/dev-00001.key -i dev-00001");
+    let device =
+        format!("--cert {certs}/devices/dev-00001.crt --key {certs}/devices/dev-00001.key -i dev-00001");
     let operator = format!("--cert {certs}/operator.crt --key {certs}/operator.key -i op1");
     let script = format!(
         "timeout 40 mosquitto_sub {at} {operator} -t 'devices/#' -q 1 -C 500 | tail -1 & s=$!

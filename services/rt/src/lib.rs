@@ -25,9 +25,9 @@ mod time;
 
 pub use heap::Heap;
 pub use ipc::link::console::Level;
+pub use platform::{Serial, exit_clean, irq_ack, signal, ticks_now, wait};
 #[cfg(target_os = "linux")]
 pub use platform::{bell, device, wake};
-pub use platform::{Serial, exit_clean, irq_ack, signal, ticks_now, wait};
 #[cfg(target_vendor = "urmqtt")]
 pub use platform::{sys_ctl, task_ctl, task_read};
 pub use random::fill as fill_random;

@@ -195,7 +195,11 @@ impl<'l> Sockets<'l> {
 
     /// The connection, unless it has closed; an error for a number that was never given out.
     fn known(&mut self, number: u32) -> Result<Option<&mut Conn>, LinkFault> {
-        if self.table.is_closed(number) { Ok(None) } else { self.table.get_mut(number).map(Some).ok_or(LinkFault::Reference) }
+        if self.table.is_closed(number) {
+            Ok(None)
+        } else {
+            self.table.get_mut(number).map(Some).ok_or(LinkFault::Reference)
+        }
     }
 
     fn send(&mut self, end: &mut StreamEnd, number: u32, buf: u32, len: u16) -> Result<(), LinkFault> {

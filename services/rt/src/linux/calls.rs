@@ -27,7 +27,8 @@ pub fn wait(mask: u64, deadline: u64) -> (u64, u64) {
     let bell = fd(start().header.bell);
     if deadline != NEVER {
         let left = deadline.saturating_sub(ticks_now());
-        let limit = Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
+        let limit =
+            Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
         let mut one = [PollFd::new(&bell, PollFlags::IN)];
         if !matches!(poll(&mut one, Some(&limit)), Ok(1)) {
             return (0, ticks_now());

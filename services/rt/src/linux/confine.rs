@@ -21,7 +21,9 @@ pub fn confine() {
     }));
     let header = start().header;
     let mut rules = Rules::new();
-    for call in [libc::SYS_ppoll, libc::SYS_clock_gettime, libc::SYS_getrandom, libc::SYS_exit, libc::SYS_exit_group] {
+    for call in
+        [libc::SYS_ppoll, libc::SYS_clock_gettime, libc::SYS_getrandom, libc::SYS_exit, libc::SYS_exit_group]
+    {
         rules.insert(call, vec![]);
     }
     #[cfg(target_arch = "x86_64")]

@@ -8,7 +8,8 @@ mod confine;
 mod memory;
 
 pub use calls::{
-    bell, device, early_log, exit, exit_clean, hardware_random, irq_ack, signal, signal_wait, ticks_now, wait, wake,
+    bell, device, early_log, exit, exit_clean, hardware_random, irq_ack, signal, signal_wait, ticks_now,
+    wait, wake,
 };
 pub use confine::confine;
 pub use memory::map;

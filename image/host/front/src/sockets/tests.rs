@@ -24,9 +24,8 @@ impl Rig {
     fn new() -> Self {
         let listener: &'static TcpListener = Box::leak(Box::new(TcpListener::bind("127.0.0.1:0").unwrap()));
         listener.set_nonblocking(true).unwrap();
-        let bell: &'static OwnedFd = Box::leak(Box::new(
-            rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap(),
-        ));
+        let bell: &'static OwnedFd =
+            Box::leak(Box::new(rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap()));
         let sockets = Sockets::new(LIMITS, listener.as_fd(), bell.as_fd()).unwrap();
         let kernel = Kernel::default();
         let halves = (HalfMemory::new(64), HalfMemory::new(64));
