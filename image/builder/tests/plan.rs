@@ -3,8 +3,11 @@
 use builder::check;
 use builder::config::Config;
 use builder::diagnostic::Source;
+use builder::package::{self, Request};
 use builder::plan::{Plan, Region};
+use builder::tables;
 use ipc::abi::{HEAP_VADDR, PAGE, REGION_VADDR};
+use ipc::manifest::{DEVELOPMENT, MAPS};
 use std::path::Path;
 
 fn image(path: &str) -> Source {
@@ -98,4 +101,26 @@ fn tls_reads_the_frames_and_writes_none() {
     assert_eq!(rights("tcp"), Some(false));
     assert_eq!(rights("tls"), Some(false));
     assert_eq!(rights("broker"), None);
+}
+
+#[test]
+fn only_a_development_image_prints_its_mappings() {
+    let (system, config) = (image("systems/default.toml"), image("urmqtt.toml"));
+    let flags = |development, maps| {
+        let request = Request {
+            arch: ipc::package::Arch::X86_64,
+            system: &system,
+            config: &config,
+            development,
+            maps,
+            artifacts: Path::new(""),
+            certs: Path::new(""),
+            command_line: "",
+        };
+        package::plan(&request).map(|(plan, config)| tables::flags(&plan, config.development))
+    };
+    assert!(matches!(flags(false, true), Err(package::Error::Maps)));
+    assert_eq!(flags(true, true).unwrap() & (MAPS | DEVELOPMENT), MAPS | DEVELOPMENT);
+    assert_eq!(flags(true, false).unwrap() & MAPS, 0);
+    assert_eq!(flags(false, false).unwrap() & MAPS, 0);
 }
