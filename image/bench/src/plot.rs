@@ -21,7 +21,11 @@ pub struct Options {
 }
 
 const COLUMNS: usize = 4;
-const PANEL: (u32, u32) = (300, 180);
+const WIDTH: u32 = 300;
+/// Of a panel: title, a bar for each peer, room below.
+const TOP: u32 = 46;
+const BAR: u32 = 34;
+const BOTTOM: u32 = 18;
 const HEAD: u32 = 64;
 /// Told apart by people with any kind of sight (Okabe and Ito).
 const COLORS: [RGBColor; 5] = [
@@ -45,7 +49,8 @@ pub fn run(options: &Options) -> Result<()> {
 fn svg(report: &Report) -> Result<String> {
     let rows: Vec<_> = report.table.iter().filter(|row| worth_a_panel(row)).collect();
     ensure!(!rows.is_empty(), "there is nothing to draw");
-    let size = (PANEL.0 * COLUMNS as u32, HEAD + PANEL.1 * rows.len().div_ceil(COLUMNS) as u32);
+    let panel = TOP + BAR * report.peers.len() as u32 + BOTTOM;
+    let size = (WIDTH * COLUMNS as u32, HEAD + panel * rows.len().div_ceil(COLUMNS) as u32);
     let mut picture = String::new();
     {
         let area = SVGBackend::with_string(&mut picture, size).into_drawing_area();
@@ -62,9 +67,8 @@ fn svg(report: &Report) -> Result<String> {
 
 /// Not those that say only that all went well.
 fn worth_a_panel(row: &Row) -> bool {
-    row.better != Better::Neither
-        && row.peers.values().any(|s| s.max > 0.0)
-        && !(row.metric.ends_with("connected") && row.peers.values().all(|s| s.min == 100.0))
+    let everything = row.unit == "%" && row.peers.values().all(|s| s.min == 100.0);
+    row.better != Better::Neither && row.peers.values().any(|s| s.max > 0.0) && !everything
 }
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -95,9 +99,8 @@ fn heading(area: &Area, report: &Report) -> Result<()> {
 
 /// Horizontal bars from 0: title above, value behind the bar, a line from min to max.
 fn draw(area: &Area, row: &Row, report: &Report) -> Result<()> {
-    const TOP: i32 = 46;
-    let (left, width) = (12, PANEL.0 as i32 - 130);
-    let title = row.metric.replace(": ", ":\n");
+    let (left, width) = (12, WIDTH as i32 - 130);
+    let title = row.metric.replace(": ", "\n");
     for (n, line) in title.lines().enumerate() {
         area.draw(&Text::new(line.to_owned(), (left, 6 + 17 * n as i32), ink(if n == 0 { 14 } else { 13 })))?;
     }
@@ -105,13 +108,12 @@ fn draw(area: &Area, row: &Row, report: &Report) -> Result<()> {
     let grey = INK.mix(0.6);
     let right =
         TextStyle::from(("sans-serif", 10).into_font()).color(&grey).pos(Pos::new(HPos::Right, VPos::Top));
-    area.draw(&Text::new(direction, (PANEL.0 as i32 - 12, 8), right))?;
+    area.draw(&Text::new(direction, (WIDTH as i32 - 12, 8), right))?;
     let most = row.peers.values().map(|s| s.max).fold(f64::MIN_POSITIVE, f64::max);
     let at = |value: f64| left + (f64::from(width) * value.max(0.0) / most) as i32;
-    let height = ((PANEL.1 as i32 - TOP - 14) / report.peers.len() as i32).min(34);
     for (n, peer) in report.peers.iter().enumerate() {
         let Some(spread) = row.peers.get(&peer.name) else { continue };
-        let (y, bar) = (TOP + n as i32 * height, height - 8);
+        let (y, bar) = ((TOP + BAR * n as u32) as i32, BAR as i32 - 8);
         let color = COLORS[n % COLORS.len()];
         area.draw(&Rectangle::new([(left, y), (at(spread.median), y + bar)], color.filled()))?;
         let middle = y + bar / 2;

@@ -19,7 +19,7 @@ use tempfile::TempDir;
 /// How long it may take to end before it is killed.
 const END: Duration = Duration::from_secs(5);
 /// A guest that isn't up yet takes a connection and doesn't answer.
-const TRY: Duration = Duration::from_secs(2);
+const TRY: Duration = Duration::from_secs(5);
 
 pub struct Broker {
     child: Child,

@@ -91,13 +91,12 @@ impl Peer {
         })
     }
 
-    /// The first line with a digit in it.
+    /// From the first line with a digit in it, beginning with that.
     pub fn version(&self, program: &Path) -> Option<String> {
         let output = Command::new(program).args(&self.version).output().ok()?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        text.lines()
-            .find(|line| line.contains(|c: char| c.is_ascii_digit()))
-            .map(|line| line.trim().to_owned())
+        let line = text.lines().find(|line| line.contains(|c: char| c.is_ascii_digit()))?;
+        Some(line[line.find(|c: char| c.is_ascii_digit())?..].trim().to_owned())
     }
 
     /// Writes the files and runs what comes before; gives the command.
