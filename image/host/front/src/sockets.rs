@@ -47,6 +47,8 @@ pub struct Sockets<'l> {
     finishing: VecDeque<(u64, u32)>,
     /// More may wait at the listener.
     accepting: bool,
+    /// Room for what epoll says; empty between calls.
+    events: Vec<epoll::Event>,
     scratch: Vec<u8>,
 }
 
@@ -66,6 +68,7 @@ impl<'l> Sockets<'l> {
             dirty: Vec::new(),
             finishing: VecDeque::new(),
             accepting: true,
+            events: Vec::with_capacity(256),
             scratch: vec![0; 64 << 10],
         })
     }
@@ -99,19 +102,18 @@ impl<'l> Sockets<'l> {
             tv_sec: (ns / 1_000_000_000) as i64,
             tv_nsec: (ns % 1_000_000_000) as i64,
         });
-        let mut events = Vec::with_capacity(256);
-        let spare = rustix::buffer::spare_capacity(&mut events);
-        if epoll::wait(&self.epoll, spare, limit.as_ref()).is_err() {
-            return false;
-        }
+        let mut events = std::mem::take(&mut self.events);
         let mut rung = false;
-        for event in events {
+        // An interrupted call is one without events: the vector stays empty.
+        let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), limit.as_ref());
+        for event in events.drain(..) {
             match event.data.u64() {
                 LISTENER => self.accepting = true,
                 BELL => rung = true,
                 number => self.ready(number as u32, event.flags),
             }
         }
+        self.events = events;
         rung
     }
 
