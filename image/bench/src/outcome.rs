@@ -83,7 +83,7 @@ impl Outcome {
 
     /// For a terminal.
     pub fn text(&self) -> String {
-        let mut out = format!("{}", self.workload);
+        let mut out = self.workload.clone();
         for (name, value) in &self.settings {
             let _ = write!(out, "  {name} {value}");
         }
