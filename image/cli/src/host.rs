@@ -112,6 +112,7 @@ fn system(args: &Args, device: Device, address: SocketAddrV4) -> Result<System> 
         artifacts: &args.programs,
         certs: &args.certs,
         command_line: "",
+        maps: false,
     };
     let (mut plan, mut config) = package::plan(&request).map_err(build::explain)?;
     config.network.serve(*address.ip(), address.port());

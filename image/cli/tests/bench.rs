@@ -34,6 +34,11 @@ fn bounded(command: &mut Command, limit: Duration) -> Result<()> {
     }
 }
 
+fn certificates(folder: &Path, devices: u32) -> Result<()> {
+    let make = ["certs", "--devices", &devices.to_string(), "--dir"];
+    bounded(Command::new(URMQTT).args(make).arg(folder), Duration::from_secs(60))
+}
+
 struct Mosquitto {
     process: Ended,
     folder: TempDir,
@@ -50,8 +55,7 @@ impl Mosquitto {
         };
         let folder = tempfile::tempdir()?;
         let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
-        let make = ["certs", "--devices", "40", "--dir"];
-        bounded(Command::new(URMQTT).args(make).arg(folder.path()), Duration::from_secs(60))?;
+        certificates(folder.path(), 40)?;
         let place = Place { program: &program, folder: folder.path(), certs: folder.path(), port };
         let process = Ended(peer.prepare(&place)?.stderr(Stdio::null()).spawn()?);
         let began = Instant::now();
@@ -118,10 +122,12 @@ fn the_suite_compares_and_its_result_can_be_drawn() -> Result<()> {
     }
     let folder = tempfile::tempdir()?;
     let (json, svg) = (folder.path().join("results.json"), folder.path().join("results.svg"));
+    certificates(folder.path(), 20)?;
     let words =
         ["bench", "suite", "--peers", "mosquitto,mosquitto-acl", "--quick", "--rounds", "1", "--quiet"];
     let mut suite = Command::new(URMQTT);
     suite.args(words).args(["--only", "QoS 1, 64 B", "--only", "start", "--json"]).arg(&json);
+    suite.arg("--certs").arg(folder.path());
     bounded(&mut suite, Duration::from_secs(120))?;
     let report: bench::suite::report::Report = serde_json::from_slice(&std::fs::read(&json)?)?;
     ensure!(report.errors().is_empty(), "{:?}", report.errors());
@@ -139,8 +145,7 @@ fn the_suite_compares_and_its_result_can_be_drawn() -> Result<()> {
 #[test]
 fn a_missing_broker_is_an_error_that_says_so() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let make = ["certs", "--devices", "1", "--dir"];
-    bounded(Command::new(URMQTT).args(make).arg(folder.path()), Duration::from_secs(60))?;
+    certificates(folder.path(), 1)?;
     // Given back at once: nothing listens there.
     let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
     let mut command = Command::new(URMQTT);
