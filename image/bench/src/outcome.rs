@@ -83,11 +83,7 @@ impl Outcome {
 
     /// For a terminal.
     pub fn text(&self) -> String {
-<<<<<<< HEAD
-        let mut out = self.workload.to_string();
-=======
         let mut out = self.workload.clone();
->>>>>>> bench
         for (name, value) in &self.settings {
             let _ = write!(out, "  {name} {value}");
         }
