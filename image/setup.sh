@@ -23,6 +23,8 @@ need qemu-system-arm qemu-system-aarch64
 need ovmf /usr/share/OVMF/OVMF_CODE_4M.fd
 need qemu-efi-aarch64 /usr/share/AAVMF/AAVMF_CODE.fd
 need mosquitto-clients mosquitto_pub
+need iproute2 ip
+need procps pgrep
 need openssl openssl
 need python3 python3
 need python3-venv /usr/share/doc/python3-venv

@@ -37,11 +37,18 @@ const NAME: &str = "urmqtt0";
 /// Moves this process to a new network namespace and makes a TAP device there. Before any thread is started: without root a
 /// user namespace is needed too.
 pub fn tap() -> Result<Device> {
-    let flags = if is_root() { UnshareFlags::NEWNET } else { UnshareFlags::NEWNET | UnshareFlags::NEWUSER };
+    let (root, user, group) = (is_root(), rustix::process::geteuid(), rustix::process::getegid());
+    let flags = if root { UnshareFlags::NEWNET } else { UnshareFlags::NEWNET | UnshareFlags::NEWUSER };
     // SAFETY: no descriptor table or file system context is unshared, which is what the function warns of.
     unsafe { unshare_unsafe(flags) }.context(
         "no network namespace can be made here (root or user namespaces are needed); try --mode sockets",
     )?;
+    if !root {
+        // user_namespaces(7): we are its root, so that `ip` may do its work.
+        std::fs::write("/proc/self/setgroups", "deny")?;
+        std::fs::write("/proc/self/uid_map", format!("0 {} 1", user.as_raw()))?;
+        std::fs::write("/proc/self/gid_map", format!("0 {} 1", group.as_raw()))?;
+    }
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let device = rustix::fs::open("/dev/net/tun", flags, Mode::empty())
         .context("cannot open /dev/net/tun; try --mode sockets")?;
