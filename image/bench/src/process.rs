@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_uses_memory_and_a_childs_time_counts() {
+    fn this_process_uses_memory_and_the_time_of_a_child_counts() {
         let own = Options::of(std::process::id());
         let before = own.sample().unwrap().expect("a process was named");
         assert!(before.resident > 100_000 && before.proportional > 100_000);
