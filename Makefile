@@ -17,10 +17,10 @@ export CERTS
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := run
-.PHONY: help setup run test check cli certs artifacts images host bench coverage graph $(ARCHES:%=artifacts-%) $(ARCHES:%=images-%)
+.PHONY: help setup run test check cli certs artifacts images host bench bench-tool coverage graph $(ARCHES:%=artifacts-%) $(ARCHES:%=images-%)
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
 	@echo 'Variables: ARCH=x86_64|aarch64 PORT=8883 SMP=1 MEM=256M BOOT=direct|uefi CERTS=certs'
 
 setup: ## install what is missing
@@ -58,6 +58,9 @@ $(ARCHES:%=images-%): images-%: artifacts-% certs
 	@$(URMQTT) build --arch $* --system pingpong
 
 images: images-$(ARCH) ## all images of ARCH
+
+bench-tool: cli ## `urmqtt bench`: load for any broker, comparison of brokers
+	@. image/env.sh; CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_DEBUG=0 $$CARGO build --quiet --release -p bench
 
 bench: cli $(ARCHES:%=images-%) ## guest instructions, times and memory, beside those of a Linux guest
 	@. image/env.sh; $$CARGO run --quiet --release -p smoke --bin bench -- $(BENCH)

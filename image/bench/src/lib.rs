@@ -16,3 +16,9 @@ pub mod stats;
 pub mod suite;
 pub mod target;
 pub mod workload;
+
+/// The host command: `URMQTT`, or the program beside this one.
+pub fn urmqtt() -> std::path::PathBuf {
+    let beside = || std::env::current_exe().unwrap_or_default().with_file_name("urmqtt");
+    std::env::var_os("URMQTT").map_or_else(beside, Into::into)
+}

@@ -148,10 +148,10 @@ async fn certificates(options: &Options, devices: u32) -> Result<(Option<tempfil
         return Ok((None, absolute));
     }
     let folder = tempfile::Builder::new().prefix("urmqtt-bench-certs-").tempdir()?;
-    let own = std::env::current_exe().context("cannot find this program")?;
-    let mut command = tokio::process::Command::new(own);
+    let mut command = tokio::process::Command::new(crate::urmqtt());
     command.args(["certs", "--devices", &devices.to_string(), "--dir"]).arg(folder.path()).kill_on_drop(true);
-    let made = command.stdout(std::process::Stdio::null()).status().await?;
+    let made =
+        command.stdout(std::process::Stdio::null()).status().await.context("cannot start urmqtt certs")?;
     ensure!(made.success(), "cannot make certificates");
     let path = folder.path().to_owned();
     Ok((Some(folder), path))

@@ -15,12 +15,12 @@ const KNOWN: [&str; 6] = [
     include_str!("../../peers/linux-guest.toml"),
 ];
 
-/// In words of the command and in files, `{program}`, `{self}` (this program), `{folder}`, `{port}` and `{certs}` are replaced.
+/// In words of the command and in files, `{program}`, `{self}` (`urmqtt`), `{folder}`, `{port}` and `{certs}` are replaced.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Peer {
     pub name: String,
-    /// The first that exists is taken; `{self}` is this program.
+    /// The first that exists is taken; `{self}` is `urmqtt`.
     pub programs: Vec<String>,
     /// Words that make the program print its version.
     pub version: Vec<String>,
@@ -79,7 +79,7 @@ impl Peer {
     pub fn program(&self) -> Option<PathBuf> {
         self.programs.iter().find_map(|name| {
             if name == "{self}" {
-                return std::env::current_exe().ok();
+                return Some(crate::urmqtt());
             }
             let folders = std::env::var_os("PATH").unwrap_or_default();
             let candidates: Vec<_> = if name.contains('/') {
@@ -132,9 +132,8 @@ impl Place<'_> {
     }
 
     pub fn fill(&self, text: &str) -> String {
-        let own = std::env::current_exe().unwrap_or_default();
         text.replace("{program}", &self.program.display().to_string())
-            .replace("{self}", &own.display().to_string())
+            .replace("{self}", &crate::urmqtt().display().to_string())
             .replace("{folder}", &self.folder.display().to_string())
             .replace("{port}", &self.port.to_string())
             .replace("{certs}", &self.certs.display().to_string())

@@ -120,7 +120,7 @@ async fn spawn(options: &Options, bench: &Bench, first: u32, count: u32, nth: u8
     let target = &bench.target;
     let mut command = Command::new(own);
     command
-        .args(["bench", "idle", "--serve", "--quiet", "--host", &target.name.to_str()])
+        .args(["idle", "--serve", "--quiet", "--host", &target.name.to_str()])
         .args(["--port", &target.address.port().to_string(), "--certs"])
         .arg(target.certs())
         .args(["--first", &first.to_string(), "--count", &count.to_string()])

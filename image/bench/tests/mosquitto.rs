@@ -1,4 +1,4 @@
-//! `urmqtt bench` against a real Mosquitto, where one is installed.
+//! Workloads and suite against a real Mosquitto, where one is installed.
 
 use anyhow::{Context, Result, ensure};
 use bench::outcome::Outcome;
@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-const URMQTT: &str = env!("CARGO_BIN_EXE_urmqtt");
+const BENCH: &str = env!("CARGO_BIN_EXE_urmqtt-bench");
 
 /// Ends its process, by its own handle, however the test ends.
 struct Ended(Child);
@@ -22,7 +22,8 @@ impl Drop for Ended {
 
 /// The command's exit within a time, or an error.
 fn bounded(command: &mut Command, limit: Duration) -> Result<()> {
-    let mut child = Ended(command.stdin(Stdio::null()).spawn().context("cannot start urmqtt")?);
+    let mut child =
+        Ended(command.stdin(Stdio::null()).spawn().context("cannot start it; `make cli` builds urmqtt")?);
     let deadline = Instant::now() + limit;
     loop {
         if let Some(status) = child.0.try_wait()? {
@@ -35,8 +36,10 @@ fn bounded(command: &mut Command, limit: Duration) -> Result<()> {
 }
 
 fn certificates(folder: &Path, devices: u32) -> Result<()> {
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/release/urmqtt");
+    let urmqtt = std::env::var_os("URMQTT").map_or(built, Into::into);
     let make = ["certs", "--devices", &devices.to_string(), "--dir"];
-    bounded(Command::new(URMQTT).args(make).arg(folder), Duration::from_secs(60))
+    bounded(Command::new(urmqtt).args(make).arg(folder), Duration::from_secs(60))
 }
 
 struct Mosquitto {
@@ -69,9 +72,8 @@ impl Mosquitto {
     /// Runs a workload as a user would, and reads its JSON.
     fn bench(&self, words: &[&str]) -> Result<Outcome> {
         let json = self.folder.path().join("outcome.json");
-        let mut command = Command::new(URMQTT);
+        let mut command = Command::new(BENCH);
         command
-            .arg("bench")
             .args(words)
             .args(["--quiet", "--port", &self.port.to_string(), "--pid", &self.process.0.id().to_string()])
             .arg("--certs")
@@ -123,9 +125,8 @@ fn the_suite_compares_and_its_result_can_be_drawn() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let (json, svg) = (folder.path().join("results.json"), folder.path().join("results.svg"));
     certificates(folder.path(), 20)?;
-    let words =
-        ["bench", "suite", "--peers", "mosquitto,mosquitto-acl", "--quick", "--rounds", "1", "--quiet"];
-    let mut suite = Command::new(URMQTT);
+    let words = ["suite", "--peers", "mosquitto,mosquitto-acl", "--quick", "--rounds", "1", "--quiet"];
+    let mut suite = Command::new(BENCH);
     suite.args(words).args(["--only", "QoS 1, 64 B", "--only", "start", "--json"]).arg(&json);
     suite.arg("--certs").arg(folder.path());
     bounded(&mut suite, Duration::from_secs(120))?;
@@ -134,10 +135,7 @@ fn the_suite_compares_and_its_result_can_be_drawn() -> Result<()> {
     let row =
         report.table.iter().find(|r| r.metric == "QoS 1, 64 B: messages").context("the row is missing")?;
     ensure!(row.peers.len() == 2 && row.ratios["mosquitto-acl"] > 0.0, "{row:?}");
-    bounded(
-        Command::new(URMQTT).args(["bench", "plot"]).arg(&json).arg("--out").arg(&svg),
-        Duration::from_secs(20),
-    )?;
+    bounded(Command::new(BENCH).arg("plot").arg(&json).arg("--out").arg(&svg), Duration::from_secs(20))?;
     ensure!(std::fs::read_to_string(&svg)?.starts_with("<svg"));
     Ok(())
 }
@@ -148,8 +146,8 @@ fn a_missing_broker_is_an_error_that_says_so() -> Result<()> {
     certificates(folder.path(), 1)?;
     // Given back at once: nothing listens there.
     let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
-    let mut command = Command::new(URMQTT);
-    command.args(["bench", "flood", "--port", &port.to_string(), "--certs"]).arg(folder.path());
+    let mut command = Command::new(BENCH);
+    command.args(["flood", "--port", &port.to_string(), "--certs"]).arg(folder.path());
     let output = command.output()?;
     let text = String::from_utf8_lossy(&output.stderr);
     ensure!(!output.status.success() && text.contains("TCP connect failed"), "{text}");
