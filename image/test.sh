@@ -19,7 +19,7 @@ part() { # part NAME COMMAND...: its output goes to the terminal and to the log
   [ "${PIPESTATUS[0]}" = 0 ] || broken+=("$name")
 }
 
-host() { $CARGO test --workspace --exclude smoke --features ipc/testing; }
+host() { $CARGO test --workspace --exclude smoke --features ipc/testing --no-fail-fast; }
 # Other flags for everything: a target folder of its own, so that the others stay built.
 loom() { RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/loom" $CARGO test -p ipc --release --test loom; }
 fuzz() { fuzz/run.sh; }

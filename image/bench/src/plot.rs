@@ -13,6 +13,7 @@ use std::path::PathBuf;
 ///
 /// Example: urmqtt bench plot results.json --out docs/performance.svg
 #[derive(clap::Args, Clone, Debug)]
+#[group(skip)]
 #[command(verbatim_doc_comment)]
 pub struct Options {
     results: PathBuf,

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 /// Which processes are the server.
 #[derive(clap::Args, Clone, Debug, Default)]
+#[group(skip)]
 pub struct Options {
     /// The server's process; its children count too. May be repeated
     #[arg(long = "pid", value_name = "PID", help_heading = "Server processes")]

@@ -12,6 +12,7 @@ use std::sync::{Arc, OnceLock};
 
 /// Where the broker is.
 #[derive(clap::Args, Clone, Debug)]
+#[group(skip)]
 pub struct Options {
     #[arg(long, default_value = "127.0.0.1", value_name = "NAME", help_heading = "Target")]
     pub host: String,

@@ -26,6 +26,7 @@ use std::time::Duration;
 ///
 /// Example: urmqtt bench suite --peers mosquitto,rumqttd,urmqtt --quick --json results.json
 #[derive(clap::Args, Clone, Debug)]
+#[group(skip)]
 #[command(verbatim_doc_comment)]
 pub struct Options {
     /// mosquitto, mosquitto-acl, rumqttd, urmqtt; in QEMU: urmqtt-image, linux-guest; or files as in image/bench/peers

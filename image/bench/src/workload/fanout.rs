@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 ///
 /// Example: urmqtt bench fanout --subscribers 1000 --qos 0 --pids-of mosquitto
 #[derive(clap::Args, Clone, Debug)]
+#[group(skip)]
 #[command(verbatim_doc_comment)]
 pub struct Options {
     #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]

@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 ///
 /// Example: urmqtt bench flood --payload 64 --seconds 10 --pids-of mosquitto
 #[derive(clap::Args, Clone, Debug)]
+#[group(skip)]
 #[command(verbatim_doc_comment)]
 pub struct Options {
     #[arg(long, default_value_t = 64, value_name = "BYTES")]

@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 ///
 /// Example: urmqtt bench handshakes --port 8883 --workers 8 --seconds 10 --pids-of mosquitto
 #[derive(clap::Args, Clone, Debug)]
+#[group(skip)]
 #[command(verbatim_doc_comment)]
 pub struct Options {
     /// Connections at a time

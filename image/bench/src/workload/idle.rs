@@ -18,6 +18,7 @@ const PER_PROCESS: u32 = 15_000;
 ///
 /// Example: urmqtt bench idle --count 1000,10000 --pids-of mosquitto
 #[derive(clap::Args, Clone, Debug)]
+#[group(skip)]
 #[command(verbatim_doc_comment)]
 pub struct Options {
     /// Levels, ascending

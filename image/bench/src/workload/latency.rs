@@ -17,6 +17,7 @@ use tokio::time::{MissedTickBehavior, interval_at};
 ///
 /// Example: urmqtt bench latency --pairs 10 --rate 500 --seconds 20
 #[derive(clap::Args, Clone, Debug)]
+#[group(skip)]
 #[command(verbatim_doc_comment)]
 pub struct Options {
     #[arg(long, default_value_t = 10, value_name = "N")]

@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 ///
 /// Example: urmqtt bench reconnect --devices 3000 --admitted 500 --factor 4
 #[derive(clap::Args, Clone, Debug)]
+#[group(skip)]
 #[command(verbatim_doc_comment)]
 pub struct Options {
     #[arg(long, default_value_t = 3000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=15_000))]

@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 ///
 /// Example: urmqtt bench throughput --pairs 10 --qos 1 --payload 1024 --pids-of mosquitto
 #[derive(clap::Args, Clone, Debug)]
+#[group(skip)]
 #[command(verbatim_doc_comment)]
 pub struct Options {
     #[arg(long, default_value_t = 10, value_name = "N")]
