@@ -58,7 +58,7 @@ struct Locked {
 impl Graph {
     /// `platform`: a target that cargo knows by name.
     pub fn read(programs: &[&str], platform: &str) -> Result<Self> {
-        let features = programs.iter().map(|p| format!("{p}/bare")).collect::<Vec<_>>().join(",");
+        let features = programs.iter().map(|p| format!("{p}/task")).collect::<Vec<_>>().join(",");
         let mut command = MetadataCommand::new();
         if let Some(cargo) = std::env::var_os("CARGO") {
             command.cargo_path(cargo);
