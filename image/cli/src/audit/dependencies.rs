@@ -58,8 +58,9 @@ struct Locked {
 impl Graph {
     /// `platform`: a target that cargo knows by name.
     pub fn read(programs: &[&str], platform: &str) -> Result<Self> {
-        // The feature that makes a program of the library: the kernel's is called otherwise.
-        let feature = |p: &&str| format!("{p}/{}", if *p == "microkernel" { "bare" } else { "task" });
+        // The feature that makes a program of the library: what runs without the kernel calls it otherwise.
+        let bare = |p: &str| p == "microkernel" || p.starts_with("loader-");
+        let feature = |p: &&str| format!("{p}/{}", if bare(p) { "bare" } else { "task" });
         let features = programs.iter().map(feature).collect::<Vec<_>>().join(",");
         let mut command = MetadataCommand::new();
         if let Some(cargo) = std::env::var_os("CARGO") {
