@@ -26,7 +26,10 @@ help: ## this list
 setup: ## install what is missing
 	@image/setup.sh
 
-run: cli artifacts-$(ARCH) certs ## build, boot in QEMU and serve MQTT on 127.0.0.1:PORT until Ctrl-C
+# Only what is booted: firmware's loader takes more than a minute on its own.
+run: cli certs ## build, boot in QEMU and serve MQTT on 127.0.0.1:PORT until Ctrl-C
+	@$(URMQTT) key >/dev/null
+	@image/artifacts.sh $(ARCH) supervisor nic tcp tls broker console kernel loader $(if $(filter uefi,$(BOOT)),loader.efi)
 	@exec $(URMQTT) run --arch $(ARCH) --port $(PORT) --smp $(SMP) --memory $(MEM) --boot $(BOOT)
 
 test: cli host $(ARCHES:%=images-%) ## host tests, then whole images in QEMU
