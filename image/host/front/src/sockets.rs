@@ -170,7 +170,8 @@ impl<'l> Sockets<'l> {
                 return if self.table.release(conn) { Ok(()) } else { Err(LinkFault::Reference) };
             }
             Down::Finish { conn: number } => {
-                if let Some(conn) = self.known(number)? {
+                // Once: a neighbour that repeats itself doesn't make the list of deadlines longer.
+                if let Some(conn) = self.known(number)?.filter(|conn| !conn.finishing) {
                     conn.finishing = true;
                     self.finishing.push_back((now + self.limits.finish_ns, number));
                     self.dirty.push(number);
