@@ -28,6 +28,7 @@ for name in "${targets[@]}"; do
     echo "fuzz $name: $(grep -E '^Done|stat::number' "$log" | tail -1)"
     passed=$((passed + 1))
   else
+    grep -A 2 'panicked at' "$log" || true
     tail -30 "$log"
     echo "fuzz $name: failed; the input is in fuzz/artifacts"
     exit 1

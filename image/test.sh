@@ -6,17 +6,15 @@ cd "$(dirname "$0")/.."
 
 parts=("$@")
 [ ${#parts[@]} -gt 0 ] || parts=(host loom fuzz smoke)
-mkdir -p out
-log=out/test.log
-: >"$log"
+logs=out/test
+rm -rf "$logs"
+mkdir -p "$logs"
 broken=()
 
-part() { # part NAME COMMAND...: its output goes to the terminal and to the log
-  local name=$1
-  shift
-  echo "== $name"
-  "$@" 2>&1 | tee -a "$log"
-  [ "${PIPESTATUS[0]}" = 0 ] || broken+=("$name")
+part() { # part NAME: its output goes to the terminal and to a log
+  echo "== $1"
+  "$1" 2>&1 | tee "$logs/$1.log"
+  [ "${PIPESTATUS[0]}" = 0 ] || broken+=("$1")
 }
 
 host() { $CARGO test --workspace --exclude smoke --features ipc/testing --no-fail-fast; }
@@ -38,14 +36,16 @@ smoke() {
   return $broken
 }
 
-for name in "${parts[@]}"; do part "$name" "$name"; done
+for name in "${parts[@]}"; do part "$name"; done
 
-read -r passed failed < <(awk '/^test result:/ { p += $4; f += $6 } END { print p + 0, f + 0 }' "$log")
+read -r passed failed < <(cat "$logs"/*.log | awk '/^test result:/ { p += $4; f += $6 } END { print p + 0, f + 0 }')
+# Who reads only the end of a long log sees what broke and why.
+for name in "${broken[@]}"; do
+  echo "Broken: $name"
+  grep -E '^test .* FAILED|panicked at|^error|failed;' "$logs/$name.log" | cut -c 1-160 | tail -6
+done
 # A part that broke without a failed test (it didn't compile, say) counts as one failure.
-if [ ${#broken[@]} -gt 0 ]; then
-  echo "Broken: ${broken[*]}"
-  [ "$failed" -gt 0 ] || failed=${#broken[@]}
-fi
-grep '^Skipped:' "$log" || true
+[ ${#broken[@]} = 0 ] || [ "$failed" -gt 0 ] || failed=${#broken[@]}
+grep -h '^Skipped:' "$logs"/*.log || true
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

@@ -373,15 +373,15 @@ impl<'m, Out: Message, In: Message> Port<'m, Out, In> {
     fn look(&mut self) -> bool {
         // Pairs with Release in the peer's `publish`.
         let tail = self.theirs.header.tail.0.load(Acquire);
-        let ahead = tail.wrapping_sub(self.head);
-        // At most the capacity beyond what we have told the peer that we consumed: this also finds an index that went
+        // Beyond what the peer was told is at most the capacity, or a batch would have no end; and an index doesn't go
         // backwards.
-        if ahead > self.capacity {
+        let beyond = tail.wrapping_sub(self.released);
+        if beyond > self.capacity || beyond < self.head.wrapping_sub(self.released) {
             self.blame(LinkFault::Index);
             return false;
         }
         self.peer_tail = tail;
-        ahead > 0
+        tail != self.head
     }
 
     /// Tells the peer how much was consumed; call at the end of a batch.

@@ -163,6 +163,47 @@ proptest! {
     }
 }
 
+proptest! {
+    /// A batch ends: whatever a peer claims to have produced, and whenever, no more arrives than the ring holds until the
+    /// receiver has told what it consumed.
+    #[test]
+    fn a_batch_is_at_most_the_ring(steps in prop::collection::vec((0u8..6, 0u32..20), 1..100)) {
+        let (mut a, mut b, _, half_b, _) = raw_pair(8);
+        let (mut batch, mut told) = (0, 0u32);
+        for (what, n) in steps {
+            match what {
+                0 => half_b.scribble(|w, offset| if offset == TAIL { *w = told.wrapping_add(n) }),
+                1 => { let _ = (b.send(&desc(n as u64)), b.publish()); }
+                2 | 3 => batch += (0..=n).take_while(|_| a.recv().is_some()).count() as u32,
+                _ => {
+                    told += batch;
+                    batch = 0;
+                    if what == 4 { a.release() } else { let _ = a.sleep(); }
+                }
+            }
+            prop_assert!(batch <= 8, "{} messages in one batch", batch);
+        }
+    }
+}
+
+/// Offset of `tail` in a half.
+const TAIL: usize = 64;
+
+#[test]
+fn a_tail_beyond_what_was_told_is_found() {
+    let (mut a, mut b, _, half_b, _) = raw_pair(8);
+    assert!(b.send(&desc(0)) && b.publish());
+    assert!(!a.sleep(), "it has looked and knows of one message");
+    half_b.scribble(|w, offset| {
+        if offset == TAIL {
+            *w = 9
+        }
+    });
+    assert!(a.recv().is_some());
+    assert_eq!(a.recv(), None);
+    assert_eq!(a.fault(), Some(LinkFault::Index));
+}
+
 #[test]
 fn every_boundary_value_in_every_header_word() {
     for at in (0..512).step_by(4) {
