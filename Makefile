@@ -38,9 +38,10 @@ test: cli host $(ARCHES:%=images-%) ## host tests, then whole images in QEMU
 check: setup ## format, lints, licences and sources of dependencies, spelling
 	@image/check.sh
 
-# The host command is small and waits for disks and QEMU: no link-time optimisation.
+# The host command is small and waits for disks and QEMU: no link-time optimisation. It knows the services' limits, so it is
+# built again after each change in one: incrementally, in seconds.
 cli: setup ## the host command, target/release/urmqtt
-	@. image/env.sh; CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_DEBUG=0 \
+	@. image/env.sh; CARGO_INCREMENTAL=1 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_DEBUG=0 \
 		$$CARGO build --quiet --release -p urmqtt
 
 certs: cli ## CA, server, operator and ten devices in CERTS
