@@ -17,7 +17,7 @@ export CERTS
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := run
-.PHONY: help setup run test check cli certs artifacts images host bench bench-tool coverage graph $(ARCHES:%=artifacts-%) $(ARCHES:%=images-%)
+.PHONY: help setup run test check cli certs artifacts images host bench bench-tool coverage sanitize graph $(ARCHES:%=artifacts-%) $(ARCHES:%=images-%)
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -71,6 +71,10 @@ bench: cli $(ARCHES:%=images-%) ## guest instructions, times and memory, beside 
 
 host: cli certs ## the tasks as Linux programs, for `urmqtt host`
 	@image/host.sh
+
+sanitize: setup ## host tests under AddressSanitizer, rings under ThreadSanitizer
+	@image/sanitize.sh address
+	@image/sanitize.sh thread
 
 coverage: setup ## line coverage of the host tests, in out/coverage
 	@image/coverage.sh

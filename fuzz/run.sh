@@ -7,6 +7,8 @@ cd "$(dirname "$0")"
 . ../image/env.sh
 
 seconds=${1:-5}
+# Continuous integration says the same of the same commit; to look for something new is for longer runs.
+seed=${FUZZ_SEED:-${CI:+1}}
 shift || true
 targets=("$@")
 [ ${#targets[@]} -gt 0 ] || mapfile -t targets < <(ls fuzz_targets | sed 's/\.rs$//')
@@ -23,7 +25,7 @@ passed=0
 for name in "${targets[@]}"; do
   mkdir -p "corpus/$name" artifacts
   log=artifacts/$name.log
-  if "$target/$host_triple/release/$name" -max_total_time="$seconds" -rss_limit_mb=4096 -timeout=20 -verbosity=1 \
+  if "$target/$host_triple/release/$name" -seed="${seed:-0}" -max_total_time="$seconds" -rss_limit_mb=4096 -timeout=20 -verbosity=1 \
     -artifact_prefix="artifacts/$name-" "corpus/$name" >"$log" 2>&1; then
     echo "fuzz $name: $(grep -E '^Done|stat::number' "$log" | tail -1)"
     passed=$((passed + 1))

@@ -3,10 +3,14 @@
 use crate::Arch;
 use crate::build;
 use anyhow::{Context, Result, bail};
+use builder::config::Config;
+use builder::diagnostic::Source;
 use builder::package::{self, Request};
-use host::{Device, Supervisor, System, Why};
+use builder::plan::Plan;
+use host::record::{Header, Request as Record};
+use host::{Supervisor, System, Why};
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Run the tasks of an image as Linux processes, at the processor's own speed
 ///
@@ -15,6 +19,7 @@ use std::path::PathBuf;
 /// and tcp.
 ///
 /// Example: urmqtt host --port 8883
+/// Example: urmqtt host --record session --to session.jsonl
 /// Example: urmqtt host --mode tap -- mosquitto_pub --cafile certs/ca.crt ... -h 10.83.83.2
 #[derive(clap::Args, Clone, Debug)]
 #[command(verbatim_doc_comment)]
@@ -33,6 +38,22 @@ pub struct Args {
     /// Folder of the tasks' programs, which `make host` builds
     #[arg(long, default_value = "out/host", value_name = "DIR")]
     pub programs: PathBuf,
+    /// Record what goes over a link ("session": tls and broker; "stream": tcp and tls; "frame": nic and tcp) for `urmqtt
+    /// service --replay`; may be repeated
+    #[arg(long, value_name = "LINK", help_heading = "Recording")]
+    pub record: Vec<String>,
+    /// Where the recording goes. It holds what clients send, passwords included, and no keys
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "recording.jsonl",
+        requires = "record",
+        help_heading = "Recording"
+    )]
+    pub to: PathBuf,
+    /// MiB of the recording at most; the tasks run on without it
+    #[arg(long, value_name = "MIB", default_value_t = 1024, requires = "record", help_heading = "Recording")]
+    pub record_limit: u64,
     /// Obey commands on standard input (`help` lists them), log what development images log
     #[arg(long)]
     pub dev: bool,
@@ -64,7 +85,32 @@ fn serve(args: &Args) -> Result<Why> {
         Mode::Sockets => host::listener(SocketAddrV4::new(Ipv4Addr::LOCALHOST, args.port))?,
         Mode::Tap => (host::tap()?, SocketAddrV4::new(host::SERVED, args.port)),
     };
-    let mut supervisor = Supervisor::start(system(args, device, address)?, args.dev)?;
+    let (graph, driver) = graph(args.mode);
+    let config = build::config(args.config.as_deref())?;
+    let record = (!args.record.is_empty()).then(|| Record {
+        header: Header::new(graph, args.dev, &config.text, &args.record),
+        path: args.to.clone(),
+        limit: args.record_limit << 20,
+    });
+    let wanted = Wanted {
+        graph,
+        config: &config,
+        development: args.dev,
+        programs: &args.programs,
+        certs: &args.certs,
+    };
+    let (mut plan, infos) =
+        wanted.system(|settings| settings.network.serve(*address.ip(), address.port()))?;
+    if let (Mode::Tap, Some(nic)) = (args.mode, plan.tasks.iter_mut().find(|t| t.name == driver)) {
+        nic.program = "tap".parse().expect("a name");
+    }
+    check_programs(&plan, &args.programs)?;
+    if args.dev {
+        println!("{} tasks, {} MiB of memory at most", plan.tasks.len(), plan.memory() >> 20);
+    }
+    let system =
+        System { plan, infos, programs: args.programs.clone(), driver: driver.into(), device: Some(device) };
+    let mut supervisor = Supervisor::start(system, args.dev, record)?;
     eprintln!("{}", banner(args, address));
     let mut command = match args.command.split_first() {
         Some((program, words)) => Some(
@@ -97,37 +143,51 @@ fn banner(args: &Args, address: SocketAddrV4) -> String {
     }
 }
 
-/// Plan and settings as an image would have them, but for the network, which is the host's.
-fn system(args: &Args, device: Device, address: SocketAddrV4) -> Result<System> {
-    let (graph, driver) = match args.mode {
+/// The task graph of a mode, and which task drives the device.
+fn graph(mode: Mode) -> (&'static str, &'static str) {
+    match mode {
         Mode::Sockets => ("sockets", "tcp"),
         Mode::Tap => ("default", "nic"),
-    };
-    let (graph, text) = (build::system(graph)?, build::config(args.config.as_deref())?);
-    let request = Request {
-        arch: Arch::native().package(),
-        system: &graph,
-        config: &text,
-        development: args.dev,
-        artifacts: &args.programs,
-        certs: &args.certs,
-        command_line: "",
-        maps: false,
-    };
-    let (mut plan, mut config) = package::plan(&request).map_err(build::explain)?;
-    config.network.serve(*address.ip(), address.port());
-    if let (Mode::Tap, Some(nic)) = (args.mode, plan.tasks.iter_mut().find(|t| t.name == driver)) {
-        nic.program = "tap".parse().expect("a name");
     }
-    if args.dev {
-        println!("{} tasks, {} MiB of memory at most", plan.tasks.len(), plan.memory() >> 20);
+}
+
+/// A system to run hosted.
+pub struct Wanted<'w> {
+    pub graph: &'w str,
+    pub config: &'w Source,
+    pub development: bool,
+    pub programs: &'w Path,
+    pub certs: &'w Path,
+}
+
+impl Wanted<'_> {
+    /// Plan and settings as an image would have them, after `change`.
+    pub fn system(&self, change: impl FnOnce(&mut Config)) -> Result<(Plan, Vec<Vec<u8>>)> {
+        let graph = build::system(self.graph)?;
+        let request = Request {
+            arch: Arch::native().package(),
+            system: &graph,
+            config: self.config,
+            development: self.development,
+            artifacts: self.programs,
+            certs: self.certs,
+            command_line: "",
+            maps: false,
+        };
+        let (plan, mut config) = package::plan(&request).map_err(build::explain)?;
+        change(&mut config);
+        let infos = package::infos(&request, &plan, &config).map_err(build::explain)?;
+        Ok((plan, infos))
     }
-    let infos = package::infos(&request, &plan, &config).map_err(build::explain)?;
+}
+
+/// Every task's program is there.
+pub fn check_programs(plan: &Plan, programs: &Path) -> Result<()> {
     for task in plan.tasks.iter().skip(1) {
-        let program = args.programs.join(task.program.as_str());
+        let program = programs.join(task.program.as_str());
         if !program.exists() {
             bail!("{} is missing; `make host` builds it", program.display());
         }
     }
-    Ok(System { plan, infos, programs: args.programs.clone(), driver: driver.into(), device })
+    Ok(())
 }

@@ -9,6 +9,7 @@ mod host;
 mod key;
 mod kvm;
 mod run;
+mod service;
 mod verify;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
@@ -26,6 +27,7 @@ enum Command {
     Build(build::Args),
     Run(run::Args),
     Host(host::Args),
+    Service(service::Args),
     #[command(hide = true)]
     Forward(forward::Args),
     Certs(certs::Args),
@@ -75,6 +77,7 @@ fn main() -> ExitCode {
         Command::Build(args) => build::run(&args),
         Command::Run(args) => run::run(args),
         Command::Host(args) => host::run(&args),
+        Command::Service(args) => service::run(&args),
         Command::Forward(args) => forward::run(&args),
         Command::Certs(args) => certs::run(&args),
         Command::Verify(args) => verify::run(&args),

@@ -8,6 +8,7 @@
 mod device;
 mod memory;
 mod process;
+pub mod record;
 mod supervise;
 
 pub use device::{Device, HOST, SERVED, is_root, listener, tap};
@@ -23,7 +24,7 @@ pub struct System {
     pub infos: Vec<Vec<u8>>,
     /// Folder of the tasks' programs.
     pub programs: PathBuf,
-    /// The task that drives the device, and the device.
+    /// The task that drives the device, and the device, if there is one.
     pub driver: String,
-    pub device: Device,
+    pub device: Option<Device>,
 }

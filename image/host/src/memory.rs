@@ -1,15 +1,18 @@
 //! Shared memory: a memfd a region, and the pages that the kernel gives every task.
 
 use anyhow::{Context, Result};
-use builder::plan::{Plan, Region};
+use builder::plan::{Plan, Pool, Region};
 use ipc::abi::{Clock, MAX_TASKS, PAGE};
+use ipc::boot::Boot;
 use ipc::manifest::{REGION_RESET, RegionKind};
+use ipc::pool::{OwnPool, PoolView};
+use ipc::ring::{Epochs, Half};
 use memmap2::MmapMut;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 /// A memfd, open for writing and for reading only.
 pub struct Shared {
@@ -43,6 +46,20 @@ impl Shared {
         let written = rustix::io::pwrite(&self.write, bytes, 0)?;
         anyhow::ensure!(written == bytes.len(), "a memfd took {written} of {} bytes", bytes.len());
         Ok(())
+    }
+
+    /// Mapped for the rest of this process's life, for reading only.
+    pub fn map_read(&self) -> Result<*const u8> {
+        // SAFETY: nobody can shrink it (sealed); it is accessed through atomics only, as shared memory must be.
+        let map = unsafe { memmap2::Mmap::map(&self.read) }.context("cannot map a region")?;
+        Ok(Box::leak(Box::new(map)).as_ptr())
+    }
+
+    /// As [`Shared::map_read`], for writing too.
+    pub fn map_write(&self) -> Result<*mut u8> {
+        // SAFETY: as above.
+        let map = unsafe { MmapMut::map_mut(&self.write) }.context("cannot map a region")?;
+        Ok(Box::leak(Box::new(map)).as_mut_ptr())
     }
 
     fn zero(&self) -> Result<()> {
@@ -81,7 +98,45 @@ impl Memory {
         self.lives[task]
     }
 
-    /// What the kernel does to memory when it starts a task: zeroed halves, then the next epoch. (Release, for the neighbours'
+    /// The tasks' epochs, as a task sees them.
+    pub fn epochs(&self) -> Result<Epochs<'static>> {
+        let words = self.epochs.map_read()?.cast::<[AtomicU32; MAX_TASKS]>();
+        // SAFETY: a whole page, mapped for ever, accessed as these atomics by all.
+        Ok(Epochs::new(unsafe { &*words }))
+    }
+
+    /// The half that `region` is, as its reader sees it.
+    pub fn half_to_read(&self, region: usize, capacity: u32) -> Result<Half<'static>> {
+        let shared = self.regions[region].as_ref().context("a ring is memory")?;
+        // SAFETY: the builder made the region of this capacity's size; mapped for ever, and only for loads.
+        Ok(unsafe { Half::from_raw(shared.map_read()?, capacity) })
+    }
+
+    /// As [`Memory::half_to_read`], for who stands for the half's writer.
+    pub fn half_to_write(&self, region: usize, capacity: u32) -> Result<Half<'static>> {
+        let shared = self.regions[region].as_ref().context("a ring is memory")?;
+        // SAFETY: the builder made the region of this capacity's size; mapped for ever and writable.
+        Ok(unsafe { Half::from_raw(shared.map_write()?, capacity) })
+    }
+
+    /// A side's pool, for who stands for its owner.
+    pub fn own_pool(&self, pool: Option<Pool>) -> Result<OwnPool<'static>> {
+        let Some(pool) = pool.filter(|p| !p.borrowed) else { return Ok(OwnPool::empty()) };
+        let shared = self.regions[pool.region].as_ref().context("a pool is memory")?;
+        let (state, free) = (vec![0; pool.buffers as usize].leak(), vec![0; pool.buffers as usize].leak());
+        // SAFETY: the builder made the region of this size; mapped for ever, and the owner's process doesn't run.
+        Ok(unsafe { OwnPool::from_raw(shared.map_write()?, pool.size as usize, state, free) })
+    }
+
+    /// A side's pool, as its neighbours see it.
+    pub fn view(&self, pool: Option<Pool>) -> Result<PoolView<'static>> {
+        let Some(pool) = pool else { return Ok(PoolView::empty()) };
+        let shared = self.regions[pool.region].as_ref().context("a pool is memory")?;
+        // SAFETY: the builder made the region of this size; mapped for ever, whole pages.
+        Ok(unsafe { PoolView::from_raw(shared.map_read()?, pool.buffers, pool.size) })
+    }
+
+    /// What is done to memory when a task starts: zeroed halves, a fresh seed, then the next epoch. (Release, for the neighbours'
     /// acquire in `ipc::ring`: who sees the epoch sees the zeros.)
     pub fn renew(&mut self, plan: &Plan, task: usize) -> Result<()> {
         for (region, shared) in plan.regions.iter().zip(&self.regions) {
@@ -90,6 +145,11 @@ impl Memory {
             {
                 shared.zero()?;
             }
+        }
+        if let Some(map) = plan.tasks[task].maps.iter().find(|m| m.name.as_deref() == Some("boot")) {
+            let mut boot = Boot { magic: ipc::boot::MAGIC, ..Boot::new_zeroed() };
+            getrandom::fill(&mut boot.seed).map_err(|e| anyhow::anyhow!("no random numbers: {e}"))?;
+            self.regions[map.region].as_ref().context("the boot page is memory")?.put(boot.as_bytes())?;
         }
         self.lives[task] += 1;
         let (words, _) =

@@ -1,6 +1,7 @@
 //! One task's process: what it gets, and what it left when it ended.
 
 use crate::memory::{Memory, Shared};
+use crate::record::Recorder;
 use crate::{Device, System};
 use anyhow::{Context, Result};
 use builder::plan::Task;
@@ -39,12 +40,18 @@ impl Descriptors {
 
 impl Process {
     /// Starts task `i`. `bells` are all tasks' words.
-    pub fn start(system: &System, memory: &Memory, bells: &[OwnedFd], i: usize) -> Result<Self> {
+    pub fn start(
+        system: &System,
+        memory: &Memory,
+        bells: &[OwnedFd],
+        recorder: Option<&Recorder>,
+        i: usize,
+    ) -> Result<Self> {
         let task = &system.plan.tasks[i];
         let mut fds = Descriptors(Vec::new());
         let (report, report_end) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let (device_kind, device) = match &system.device {
-            device if task.name == system.driver => (device.kind(), fds.add(device.fd())?),
+            Some(device) if task.name == system.driver => (device.kind(), fds.add(device.fd())?),
             _ => (hosted::DEVICE_NONE, NONE),
         };
         let header = Header {
@@ -56,8 +63,8 @@ impl Process {
             stack: task.stack_pages as u64 * PAGE as u64,
             ..Header::new_zeroed()
         };
-        let signals = signals(task, bells, &mut fds)?;
-        let maps = maps(system, memory, i, &mut fds)?;
+        let signals = signals(task, bells, |handle| recorder?.bell_of(i, handle), &mut fds)?;
+        let maps = maps(system, memory, |region| recorder?.half(i, region), i, &mut fds)?;
         let document = Shared::constant("start", &hosted::document(header, &maps, &signals))?;
         fds.0.push(FdMapping { parent_fd: document.read, child_fd: START });
         let path = system.programs.join(task.program.as_str());
@@ -108,11 +115,20 @@ fn describe(report: &[u8], status: ExitStatus) -> String {
     }
 }
 
-/// A peer's bell a signal capability.
-fn signals(task: &Task, bells: &[OwnedFd], fds: &mut Descriptors) -> Result<Vec<i32>> {
+/// A peer's bell a signal capability, or that of who stands between them.
+fn signals<'b>(
+    task: &Task,
+    bells: &[OwnedFd],
+    between: impl Fn(usize) -> Option<BorrowedFd<'b>>,
+    fds: &mut Descriptors,
+) -> Result<Vec<i32>> {
     let mut by_peer = std::collections::HashMap::new();
     let mut signals = Vec::new();
-    for cap in task.caps.iter().map(|c| c.cap) {
+    for (handle, cap) in task.caps.iter().map(|c| c.cap).enumerate() {
+        if let Some(bell) = between(handle) {
+            signals.push(fds.add(bell)?);
+            continue;
+        }
         let peer = (cap.kind == CapKind::Signal as u16).then_some(cap.object);
         signals.push(match peer {
             None => NONE,
@@ -126,7 +142,13 @@ fn signals(task: &Task, bells: &[OwnedFd], fds: &mut Descriptors) -> Result<Vec<
 }
 
 /// Regions as the manifest gives them, the kernel's pages, and the heap.
-fn maps(system: &System, memory: &Memory, i: usize, fds: &mut Descriptors) -> Result<Vec<Map>> {
+fn maps<'b>(
+    system: &System,
+    memory: &Memory,
+    between: impl Fn(usize) -> Option<&'b Shared>,
+    i: usize,
+    fds: &mut Descriptors,
+) -> Result<Vec<Map>> {
     let task = &system.plan.tasks[i];
     let mut read_only = |vaddr, shared: &Shared| {
         Ok::<_, anyhow::Error>(Map {
@@ -144,7 +166,8 @@ fn maps(system: &System, memory: &Memory, i: usize, fds: &mut Descriptors) -> Re
     ];
     for map in &task.maps {
         let vaddr = system.plan.regions[map.region].vaddr;
-        maps.push(match &memory.regions[map.region] {
+        let region = memory.regions[map.region].as_ref();
+        maps.push(match between(map.region).filter(|_| !map.write).or(region) {
             None => continue,
             Some(shared) if map.write => {
                 Map { vaddr, len: shared.len, fd: fds.add(shared.write.as_fd())?, rights: READ | WRITE }

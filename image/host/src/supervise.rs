@@ -3,9 +3,9 @@
 use crate::System;
 use crate::memory::Memory;
 use crate::process::Process;
+use crate::record::{Recorder, Request};
 use anyhow::{Context, Result};
-use console::command::{self, Request};
-use ipc::boot::Boot;
+use console::command;
 use ipc::link::console::Command;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
@@ -15,7 +15,6 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Instant;
 use supervisor::config::Restart;
 use supervisor::policy::{Decision, History};
-use zerocopy::{FromZeros, IntoBytes};
 
 /// Why [`Supervisor::run`] came back.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +37,7 @@ pub struct Supervisor {
     system: System,
     memory: Memory,
     bells: Vec<OwnedFd>,
+    recorder: Option<Recorder>,
     /// By the plan's numbers; entry 0, this process, has none of it.
     tasks: Vec<Task>,
     began: Instant,
@@ -48,11 +48,12 @@ pub struct Supervisor {
 
 impl Supervisor {
     /// Starts every task. `commands`: lines on standard input are obeyed.
-    pub fn start(system: System, commands: bool) -> Result<Self> {
+    pub fn start(system: System, commands: bool, record: Option<Request>) -> Result<Self> {
         let memory = Memory::new(&system.plan, &system.infos)?;
         let plan = &system.plan;
         let bell = |_| rustix::event::eventfd(0, EventfdFlags::CLOEXEC);
-        let bells = plan.tasks.iter().map(bell).collect::<Result<_, _>>()?;
+        let bells: Vec<_> = plan.tasks.iter().map(bell).collect::<Result<_, _>>()?;
+        let recorder = record.map(|request| Recorder::start(request, plan, &memory, &bells)).transpose()?;
         let task = |t: &builder::plan::Task| Task {
             process: None,
             history: History::new(Restart {
@@ -72,7 +73,8 @@ impl Supervisor {
         if commands {
             read_lines(typed, waker);
         }
-        let mut it = Supervisor { system, memory, bells, tasks, began: Instant::now(), wake, lines };
+        let mut it =
+            Supervisor { system, memory, bells, recorder, tasks, began: Instant::now(), wake, lines };
         it.tasks[0].start_at = None;
         it.start_due()?;
         Ok(it)
@@ -180,19 +182,17 @@ impl Supervisor {
     /// As the kernel does it: fresh seed, zeroed halves, next epoch, a signal to the neighbours, go.
     fn start_task(&mut self, i: usize) -> Result<()> {
         let task = &self.system.plan.tasks[i];
-        if let Some(map) = task.maps.iter().find(|m| m.name.as_deref() == Some("boot")) {
-            let mut boot = Boot { magic: ipc::boot::MAGIC, ..Boot::new_zeroed() };
-            getrandom::fill(&mut boot.seed).map_err(|e| anyhow::anyhow!("no random numbers: {e}"))?;
-            let page = self.memory.regions[map.region].as_ref().context("the boot page is memory")?;
-            page.put(boot.as_bytes())?;
-        }
         self.memory.renew(&self.system.plan, i)?;
         for (peer, bell) in self.bells.iter().enumerate() {
             if task.neighbours >> peer & 1 == 1 {
                 rustix::io::write(bell, &1u64.to_ne_bytes())?;
             }
         }
-        self.tasks[i].process = Some(Process::start(&self.system, &self.memory, &self.bells, i)?);
+        if let Some(recorder) = &self.recorder {
+            recorder.ring();
+        }
+        self.tasks[i].process =
+            Some(Process::start(&self.system, &self.memory, &self.bells, self.recorder.as_ref(), i)?);
         Ok(())
     }
 
@@ -200,18 +200,21 @@ impl Supervisor {
     fn obey(&mut self, line: &str) -> Option<Why> {
         let names = self.system.plan.tasks.iter().enumerate().map(|(i, t)| (&*t.name, i as u16));
         match command::parse(line, names)? {
-            Request::Command(Command::Kill { task: 0 } | Command::Reboot) => return Some(Why::Reboot),
-            Request::Command(Command::PowerOff) => return Some(Why::Asked),
-            Request::Command(Command::Kill { task }) => match &mut self.tasks[task as usize].process {
+            command::Request::Command(Command::Kill { task: 0 } | Command::Reboot) => {
+                return Some(Why::Reboot);
+            }
+            command::Request::Command(Command::PowerOff) => return Some(Why::Asked),
+            command::Request::Command(Command::Kill { task }) => match &mut self.tasks[task as usize].process
+            {
                 Some(process) => process.kill(),
                 None => self.say(format_args!("it is stopped already")),
             },
-            Request::Command(Command::Status) => {
+            command::Request::Command(Command::Status) => {
                 let pids: Vec<_> = self.pids().map(|(name, pid)| (name.to_string(), pid)).collect();
                 pids.iter().for_each(|(name, pid)| self.say(format_args!("{name:<12} pid {pid}")));
             }
-            Request::Help => self.say(format_args!("{}", command::HELP)),
-            Request::Wrong(text) => self.say(format_args!("{text}")),
+            command::Request::Help => self.say(format_args!("{}", command::HELP)),
+            command::Request::Wrong(text) => self.say(format_args!("{text}")),
         }
         None
     }

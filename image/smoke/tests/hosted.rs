@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use smoke::machine::HOSTED;
 use smoke::{Client, Credentials, Machine, Options, tools};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -63,6 +64,73 @@ fn an_end_leaves_nothing() -> Result<()> {
         }
         ensure!(gone(), "processes stay after {signal}");
     }
+    Ok(())
+}
+
+/// `urmqtt service NAME --replay FILE --json`: its success and its outcome.
+fn replay(service: &str, recording: &Path, more: &[&str]) -> Result<(bool, serde_json::Value)> {
+    let mut command = Command::new(tools::urmqtt());
+    command
+        .current_dir(tools::root())
+        .args(["service", service, "--json", "--replay"])
+        .arg(recording)
+        .args(more);
+    let output = tools::run(&mut command, Duration::from_secs(60))?;
+    let outcome = serde_json::from_slice(&output.stdout)
+        .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
+    Ok((output.status.success(), outcome))
+}
+
+/// What went over the links comes again, with the same answers; a changed byte is found, a crash is told.
+#[test]
+fn a_recording_is_played_back() -> Result<()> {
+    let folder = tools::scratch("recording")?.canonicalize()?;
+    let file = folder.join("links.jsonl");
+    let words = ["--record", "session", "--record", "stream", "--to"].map(String::from);
+    let extra = words.into_iter().chain([file.to_string_lossy().into_owned()]).collect();
+    let mut machine = Machine::ready(&Options { extra, ..Options::new(HOSTED) })?;
+    let talk = |machine: &Machine, payload: &[u8]| -> Result<()> {
+        let mut operator = Client::connect(machine.port, &Credentials::operator("watcher"))?;
+        let mut device = Client::connect(machine.port, &Credentials::device(1))?;
+        operator.subscribe("devices/#", 1)?;
+        for id in 1..=20 {
+            device.publish("devices/dev-00001/x", payload, id)?;
+            ensure!(operator.message()?.1 == payload);
+        }
+        Ok(())
+    };
+    talk(&machine, b"before")?;
+    machine.kill("tls")?;
+    talk(&machine, &[b'x'; 5000])?;
+    tools::interrupt(machine.pid());
+    machine.ended(Duration::from_secs(5))?;
+
+    let text = std::fs::read_to_string(&file)?;
+    ensure!(text.contains("\"restart\":\"tls\""), "the restart is not in the recording");
+    let key = std::fs::read_to_string(tools::certs().join("server.key"))?;
+    let secret: String = key.lines().filter(|line| !line.starts_with('-')).collect();
+    ensure!(!text.contains(&secret), "the server's key is in the recording");
+    let (good, outcome) = replay("broker", &file, &[])?;
+    ensure!(good && outcome["compared"] == true && outcome["messages_in"].as_u64() > Some(80), "{outcome}");
+    let (good, outcome) = replay("tls", &file, &[])?;
+    ensure!(good && outcome["compared"] == false && outcome["messages_out"].as_u64() > Some(4), "{outcome}");
+
+    // "before" in hexadecimal, as the device sent it.
+    let changed = folder.join("changed.jsonl");
+    std::fs::write(&changed, text.replacen("6265666f7265", "6265666f7266", 1))?;
+    let (good, outcome) = replay("broker", &changed, &[])?;
+    ensure!(!good && outcome["difference"].as_str().is_some_and(|d| d.contains("byte")), "{outcome}");
+
+    let programs = folder.join("programs");
+    std::fs::create_dir(&programs)?;
+    for (name, program) in
+        [("sockets", "sockets"), ("tls", "tls"), ("console", "console"), ("broker", "stray")]
+    {
+        let built = tools::root().canonicalize()?.join("out/host").join(program);
+        std::os::unix::fs::symlink(built, programs.join(name))?;
+    }
+    let (good, outcome) = replay("broker", &file, &["--programs", &programs.to_string_lossy()])?;
+    ensure!(!good && outcome["ended"] == "system call beyond its manifest", "{outcome}");
     Ok(())
 }
 

@@ -18,6 +18,8 @@ pub mod config;
 mod conn;
 mod connect;
 pub mod event;
+#[cfg(any(test, feature = "testing"))]
+pub mod fuzz;
 mod input;
 mod message;
 mod names;

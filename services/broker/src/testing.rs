@@ -47,14 +47,14 @@ pub struct Bench {
 
 /// What the two sides share. It is never freed.
 #[derive(Clone, Copy)]
-struct Memory {
+pub(crate) struct Memory {
     kernel: Kernel,
-    halves: [HalfMemory; 2],
+    pub(crate) halves: [HalfMemory; 2],
     pools: [PoolMemory; 2],
 }
 
 impl Memory {
-    fn new(config: &Config, plaintext: u32, outgoing: u32) -> Self {
+    pub(crate) fn new(config: &Config, plaintext: u32, outgoing: u32) -> Self {
         let capacity = (plaintext + outgoing + 4 * config.connections.min(1 << 16)).next_power_of_two();
         Memory {
             kernel: Kernel::default(),
@@ -75,7 +75,7 @@ impl Bench {
         Self::over(memory, config)
     }
 
-    fn over(Memory { kernel, halves, pools }: Memory, config: Config) -> Self {
+    pub(crate) fn over(Memory { kernel, halves, pools }: Memory, config: Config) -> Self {
         config.check().expect("a valid configuration");
         let mut bench = Bench {
             service: Service::new(config, 0x5eed),
@@ -295,52 +295,4 @@ fn whole(bytes: &[u8]) -> Option<(u8, usize, usize)> {
         }
     }
     (bytes.len() >= head + length).then(|| (bytes[0], head, head + length))
-}
-
-/// Feeds arbitrary bytes to a broker: as the streams of three connections, cut where the bytes say. Panics when the
-/// broker does, leaks a buffer, or leaves a `Closed` unanswered.
-pub fn fuzz(data: &[u8]) {
-    let config = Config { connections: 4, sessions: 4, input_bytes: 2 << 20, ..Config::default() };
-    std::thread_local! {
-        static MEMORY: std::cell::OnceCell<Memory> = const { std::cell::OnceCell::new() };
-    }
-    // One memory for all runs: it is never freed.
-    let memory = MEMORY.with(|m| *m.get_or_init(|| Memory::new(&config, 8, 8)));
-    memory.halves.iter().for_each(HalfMemory::reset);
-    let mut bench = Bench::over(memory, config);
-    let mut conns = [bench.open(0, "d", false), bench.open(1, "e", false), bench.open(2, "op", true)];
-    let ids = ["d", "e", "x"];
-    for (i, conn) in conns.iter().enumerate() {
-        if data.first().is_some_and(|b| b >> i & 1 == 1) {
-            bench.send(*conn, &client::Connect { id: ids[i], clean: i == 1, ..Default::default() }.bytes());
-        }
-    }
-    let mut rest = data.get(1..).unwrap_or_default();
-    while let Some((&how, tail)) = rest.split_first() {
-        let (part, after) = tail.split_at(tail.len().min(how as usize & 0x3f));
-        let i = how as usize >> 6;
-        match conns.get(i) {
-            Some(&conn) if bench.peer(conn).released => {
-                conns[i] = bench.open(i as u32, ["d", "e", "op"][i], i == 2)
-            }
-            Some(&conn) if !bench.peer(conn).finished => bench.send(conn, part),
-            Some(_) => bench.run(),
-            None => bench.run_for(how as u64 & 0x3f),
-        }
-        if how & 1 == 0 {
-            bench.run();
-        }
-        rest = after;
-    }
-    bench.run();
-    for conn in conns {
-        if !bench.peer(conn).released {
-            bench.lose(conn, Reason::Reset);
-        }
-    }
-    bench.run();
-    assert!(bench.link.is_up(), "the link was blamed for what a client sent");
-    assert_eq!((bench.link.own.lent(), bench.tls.own.lent()), (0, 0), "a buffer leaked");
-    assert!(bench.peers.values().all(|p| p.released), "Closed without Released");
-    assert_eq!(bench.service.stats().connected, 0);
 }

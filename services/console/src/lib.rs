@@ -6,10 +6,14 @@
 #![forbid(unsafe_code)]
 
 extern crate alloc;
+#[cfg(any(test, feature = "testing"))]
+extern crate std;
 
 mod bucket;
 pub mod command;
 pub mod config;
+#[cfg(any(test, feature = "testing"))]
+pub mod fuzz;
 mod log;
 
 pub use config::Config;

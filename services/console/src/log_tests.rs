@@ -101,4 +101,9 @@ proptest! {
         let line = printed.strip_suffix("\r\n").expect("a whole line");
         prop_assert!(line.chars().all(|c| !c.is_control()));
     }
+
+    #[test]
+    fn scripts_break_nothing(script in proptest::collection::vec(any::<u8>(), 0..400)) {
+        crate::fuzz::run(&script);
+    }
 }

@@ -1,124 +1,10 @@
-use crate::driver::{Driver, Memory};
-use ipc::link::End;
+use crate::testing::{BUFFERS, Bench, NIC, TCP, bench};
 use ipc::link::frame::{Down, TX_OFFSET, Up};
 use ipc::ring::LinkFault;
-use ipc::testing::{HalfMemory, Kernel, PoolMemory, end};
+use ipc::testing::end;
 use proptest::prelude::*;
-use std::cell::RefCell;
-use std::rc::Rc;
-use virtio::testing::{Device, queue};
-use virtio::{DeviceFault, Transport, VERSION_1, queue::Addresses};
-
-extern crate std;
 use std::vec::Vec;
-
-#[derive(Default)]
-struct Registers {
-    resets: u32,
-    started: bool,
-    queues: Vec<u16>,
-    notified: Vec<u16>,
-    features: u64,
-}
-
-/// Registers that remember what was done to them.
-#[derive(Clone, Default)]
-struct Model(Rc<RefCell<Registers>>);
-
-impl Transport for Model {
-    fn reset(&mut self) -> Result<(), DeviceFault> {
-        let mut r = self.0.borrow_mut();
-        r.resets += 1;
-        r.started = false;
-        r.queues.clear();
-        Ok(())
-    }
-    fn offered_features(&mut self) -> u64 {
-        self.0.borrow().features
-    }
-    fn accept_features(&mut self, _: u64) -> Result<(), DeviceFault> {
-        Ok(())
-    }
-    fn queue_limit(&mut self, _: u16) -> u16 {
-        256
-    }
-    fn enable_queue(&mut self, index: u16, _: Addresses, _: u16) -> Result<(), DeviceFault> {
-        self.0.borrow_mut().queues.push(index);
-        Ok(())
-    }
-    fn start(&mut self) {
-        self.0.borrow_mut().started = true;
-    }
-    fn notify(&mut self, index: u16) {
-        self.0.borrow_mut().notified.push(index);
-    }
-    fn config_byte(&mut self, offset: usize) -> u8 {
-        offset as u8 + 2
-    }
-}
-
-const NIC: u16 = 1;
-const TCP: u16 = 2;
-const BUFFERS: u32 = 16;
-
-struct Bench {
-    kernel: Kernel,
-    model: Model,
-    driver: Driver<'static, Model>,
-    nic: End<'static, Up, Down>,
-    tcp: End<'static, Down, Up>,
-    halves: [HalfMemory; 2],
-    pools: [PoolMemory; 2],
-    rx: Device,
-    tx: Device,
-    /// What tcp got first.
-    hello: Vec<Up>,
-}
-
-fn bench() -> Bench {
-    let kernel = Kernel::default();
-    let halves = [HalfMemory::new(64), HalfMemory::new(64)];
-    let pools = [PoolMemory::new(BUFFERS, 2048), PoolMemory::new(BUFFERS, 2048)];
-    let nic = end(&kernel, halves[0], halves[1], (NIC, TCP), pools[0], pools[1]);
-    let tcp = end(&kernel, halves[1], halves[0], (TCP, NIC), pools[1], pools[0]);
-    let model = Model::default();
-    model.0.borrow_mut().features = VERSION_1 | virtio::EVENT_IDX | 1 << 5 | 1 << 1;
-    let ((rx_queue, rx), (tx_queue, tx)) = (queue(8, true), queue(8, true));
-    let memory = Memory { received: 0x10_0000, transmit: 0x20_0000, vector: 0 };
-    let driver = Driver::new(model.clone(), rx_queue, tx_queue, memory).expect("reset");
-    let mut bench = Bench { hello: Vec::new(), kernel, model, driver, nic, tcp, halves, pools, rx, tx };
-    bench.hello = bench.round();
-    bench
-}
-
-impl Bench {
-    /// Both sides follow epochs; the driver drives. What tcp got.
-    fn round(&mut self) -> Vec<Up> {
-        for _ in 0..3 {
-            self.tcp.poll(true);
-            let _ = self.tcp.flush();
-            self.driver.drive(&mut self.nic).expect("an honest device");
-            let _ = self.nic.flush();
-        }
-        core::iter::from_fn(|| self.tcp.recv()).collect()
-    }
-
-    fn receive(&mut self, len: u32, flags: u8) -> u32 {
-        let (id, phys, size) = self.rx.next().expect("a receive buffer");
-        assert_eq!(size, 2048);
-        let buf = (phys - 0x10_0000) / 2048;
-        self.nic.own.bytes(buf as u32)[0] = flags;
-        self.rx.use_one(id as u32, len);
-        buf as u32
-    }
-
-    fn send(&mut self, len: u16) -> u32 {
-        let buf = self.tcp.own.take().expect("a free buffer");
-        self.tcp.own.lend(buf);
-        assert!(self.tcp.send(&Down::Transmit { buf, len }));
-        buf
-    }
-}
+use virtio::DeviceFault;
 
 #[test]
 fn says_hello_and_offers_buffers() {
@@ -263,5 +149,10 @@ proptest! {
                 }
             }
         }
+    }
+
+    #[test]
+    fn scripts_break_nothing(script in proptest::collection::vec(any::<u8>(), 0..400)) {
+        crate::fuzz::run(&script);
     }
 }

@@ -8,9 +8,15 @@
 #![forbid(unsafe_code)]
 
 extern crate alloc;
+#[cfg(any(test, feature = "testing"))]
+extern crate std;
 
 pub mod config;
 mod driver;
+#[cfg(any(test, feature = "testing"))]
+pub mod fuzz;
+#[cfg(any(test, feature = "testing"))]
+mod testing;
 
 pub use config::Config;
 pub use driver::{Driver, Memory};

@@ -40,7 +40,7 @@ pub struct Sockets<'l> {
     listener: BorrowedFd<'l>,
     epoll: OwnedFd,
     table: Table,
-    /// Connections that have bytes to read (or an end, or an error), and those that have bytes to write.
+    /// Connections that have bytes to read (or an end, or an error), each once, and those that have bytes to write.
     readable: VecDeque<u32>,
     dirty: Vec<u32>,
     /// When the peer must have closed; in order of time.
@@ -125,8 +125,17 @@ impl<'l> Sockets<'l> {
         }
         let ends = flags.intersects(EventFlags::RDHUP | EventFlags::ERR | EventFlags::HUP);
         conn.end_seen |= ends;
-        if (ends || flags.contains(EventFlags::IN)) && !conn.readable {
+        if ends || flags.contains(EventFlags::IN) {
             conn.readable = true;
+            self.list(number);
+        }
+    }
+
+    /// Lists a connection that may be read, once.
+    fn list(&mut self, number: u32) {
+        let Some(conn) = self.table.get_mut(number) else { return };
+        if conn.readable && !conn.paused && !conn.listed {
+            conn.listed = true;
             self.readable.push_back(number);
         }
     }
@@ -187,9 +196,7 @@ impl<'l> Sockets<'l> {
             Down::Resume { conn: number } => {
                 if let Some(conn) = self.known(number)? {
                     conn.paused = false;
-                    if conn.readable {
-                        self.readable.push_back(number);
-                    }
+                    self.list(number);
                 }
             }
         }
@@ -254,14 +261,14 @@ impl<'l> Sockets<'l> {
             }
             let Some(number) = self.readable.pop_front() else { return };
             let Some(conn) = self.table.get_mut(number) else { continue };
+            conn.listed = false;
             if conn.paused || !conn.readable {
                 continue;
             }
             match conn.read(number, end, READS) {
                 Err(_) => self.close(end, number, Reason::Reset),
                 Ok(()) if conn.both_finished() => self.close(end, number, Reason::Finished),
-                Ok(()) if conn.readable => self.readable.push_back(number),
-                Ok(()) => {}
+                Ok(()) => self.list(number),
             }
         }
     }
@@ -279,6 +286,9 @@ impl<'l> Sockets<'l> {
     /// Closes the socket; the number is free when tls has said `Released`.
     fn close(&mut self, end: &mut StreamEnd, number: u32, reason: Reason) {
         if let Some(conn) = self.table.close(number) {
+            if conn.listed {
+                self.readable.retain(|&listed| listed != number);
+            }
             for (buf, _) in conn.queue {
                 let _ = end.loans.release(buf);
                 end.send(&Up::Sent { buf });

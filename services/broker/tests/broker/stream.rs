@@ -8,7 +8,12 @@ proptest! {
 
     #[test]
     fn arbitrary_streams_break_nothing(data in proptest::collection::vec(any::<u8>(), 0..600)) {
-        broker::testing::fuzz(&data);
+        broker::fuzz::streams(&data);
+    }
+
+    #[test]
+    fn scripts_of_sessions_break_nothing(data in proptest::collection::vec(any::<u8>(), 0..400)) {
+        broker::fuzz::sessions(&data);
     }
 
     /// Packets that are nearly good, so that more than the parser is reached.
@@ -37,13 +42,13 @@ proptest! {
                 let at = at.min(packet.len() - 1);
                 packet[at] = with;
             }
-            // As `fuzz` cuts: two bits of connection, six of length.
+            // As `streams` cuts: two bits of connection, six of length.
             for part in packet.chunks(0x3f) {
                 data.push((how >> 6).min(2) << 6 | part.len() as u8);
                 data.extend_from_slice(part);
             }
         }
-        broker::testing::fuzz(&data);
+        broker::fuzz::streams(&data);
     }
 
     #[test]

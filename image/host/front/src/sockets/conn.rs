@@ -16,6 +16,8 @@ pub struct Conn {
     /// The socket took less than it was given; it says when it takes more.
     pub blocked: bool,
     pub readable: bool,
+    /// Stands in the list of those that are read.
+    pub listed: bool,
     pub paused: bool,
     pub congested: bool,
     /// tls sends no more; and the FIN is out.
@@ -36,6 +38,7 @@ impl Conn {
             queued: 0,
             blocked: false,
             readable: false,
+            listed: false,
             paused: false,
             congested: false,
             finishing: false,

@@ -188,6 +188,43 @@ fn a_paused_connection_is_not_read() {
     assert_eq!(rig.take(conn, 4), b"wait");
 }
 
+/// A neighbour that repeats itself, or clients that come and go, while nothing can be read: no list gets longer than the table.
+#[test]
+fn lists_are_as_long_as_the_table() {
+    let mut rig = Rig::new();
+    let (mut client, conn) = rig.connect();
+    // As many bytes as use up the pool: tls keeps all that it got.
+    client.write_all(&pattern(4096)).unwrap();
+    while rig.lower.own.available() > 0 {
+        rig.round();
+    }
+    for _ in 0..30 {
+        for command in [Down::Pause { conn }, Down::Resume { conn }, Down::Finish { conn }] {
+            rig.upper.send(&command);
+        }
+        rig.round();
+    }
+    for _ in 0..30 {
+        let mut next = TcpStream::connect(rig.address).unwrap();
+        next.write_all(b"x").unwrap();
+        let number = loop {
+            match rig.next() {
+                Up::Opened { conn, .. } => break conn,
+                Up::Data { .. } => {}
+                other => panic!("{other:?}"),
+            }
+        };
+        (0..3).for_each(|_| rig.round());
+        rig.upper.send(&Down::Abort { conn: number });
+        assert_eq!(rig.next(), Up::Closed { conn: number, reason: Reason::Aborted });
+        rig.upper.send(&Down::Released { conn: number });
+        rig.round();
+    }
+    assert!(rig.lower.port.fault().is_none());
+    assert!(rig.sockets.readable.len() <= 2, "{} readable", rig.sockets.readable.len());
+    assert_eq!(rig.sockets.finishing.len(), 1);
+}
+
 #[test]
 fn a_peer_that_never_closes_is_reset() {
     let mut rig = Rig::new();
