@@ -185,7 +185,9 @@ impl<'r> Replay<'r> {
                 return self.end();
             }
         }
-        self.wait_until(PATIENCE, |it| it.want.iter().all(|(key, want)| it.has_said(key, want)))?;
+        self.wait_until(PATIENCE, |it| {
+            !it.outcome.compared || it.want.iter().all(|(key, want)| it.has_said(key, want))
+        })?;
         let quiet = Instant::now() + QUIET;
         while Instant::now() < quiet && self.outcome.ended.is_none() {
             self.pump(QUIET)?;
