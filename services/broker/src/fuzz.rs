@@ -15,12 +15,12 @@ fn bench(plaintext: u32, outgoing: u32) -> Bench {
     let config = Config {
         connections: 4,
         sessions: 4,
-        session_subscriptions: 4,
+        subscriptions_per_session: 4,
         subscriptions: 8,
         inflight: 2,
         queue_messages: 4,
         retained: 4,
-        client_retained: 3,
+        retained_per_client: 3,
         input_bytes: 2 << 20,
         ..Config::default()
     };
@@ -38,11 +38,11 @@ fn bench(plaintext: u32, outgoing: u32) -> Bench {
 /// Every client goes; nothing may be left.
 fn end(mut bench: Bench) {
     bench.run();
-    let open: Vec<Conn> = bench.peers.iter().filter(|(_, p)| !p.released).map(|(&conn, _)| conn).collect();
-    for conn in open {
+    let conns: Vec<Conn> = bench.peers.keys().copied().collect();
+    for conn in conns {
         bench.drain(conn);
         let peer = bench.peer(conn);
-        if !peer.finished && !peer.aborted || peer.holds_end {
+        if !peer.released && !peer.finished && !peer.aborted {
             bench.lose(conn, Reason::Reset);
         }
     }

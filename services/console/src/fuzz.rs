@@ -17,22 +17,28 @@ struct Memory {
     kernel: Kernel,
     halves: [[HalfMemory; 2]; 2],
     pools: [PoolMemory; 2],
+    none: PoolMemory,
 }
 
 impl Memory {
     fn new() -> Self {
         let halves = || [HalfMemory::new(16), HalfMemory::new(16)];
         let pool = || PoolMemory::new(BUFFERS, 256);
-        Memory { kernel: Kernel::default(), halves: [halves(), halves()], pools: [pool(), pool()] }
+        Memory {
+            kernel: Kernel::default(),
+            halves: [halves(), halves()],
+            pools: [pool(), pool()],
+            none: PoolMemory::new(0, 8),
+        }
     }
 
     fn task(&self, i: usize) -> End<'static, Line, Written> {
-        let ([mine, theirs], none) = (self.halves[i], PoolMemory::new(0, 8));
+        let ([mine, theirs], none) = (self.halves[i], self.none);
         end(&self.kernel, mine, theirs, (TASKS[i], CONSOLE), self.pools[i], none)
     }
 
     fn console(&self, i: usize) -> End<'static, Written, Line> {
-        let ([theirs, mine], none) = (self.halves[i], PoolMemory::new(0, 8));
+        let ([theirs, mine], none) = (self.halves[i], self.none);
         end(&self.kernel, mine, theirs, (CONSOLE, TASKS[i]), none, self.pools[i])
     }
 }

@@ -71,6 +71,10 @@ impl<'m, T: Transport> Driver<'m, T> {
         self.take_sent(end)?;
         self.take_received(end)?;
         self.take_orders(end);
+        if !end.is_up() {
+            // tcp broke the rules: nothing of its pool goes out any more.
+            return self.stop();
+        }
         self.fill_receive_queue(end);
         self.publish();
         Ok(())

@@ -11,6 +11,8 @@ pub fn run(mut data: &[u8]) {
     thread_local!(static SHARED: Shared = Shared::default());
     let mut b = bench_over(SHARED.with(|s| *s));
     let mut byte = || data.split_off_first().copied();
+    // tcp has named a buffer that it didn't take: what comes back is its own affair.
+    let mut lied = false;
     while let Some(what) = byte() {
         let (n, m) = (byte().unwrap_or(0) as u32, byte().unwrap_or(0) as u32);
         match what % 12 {
@@ -26,7 +28,10 @@ pub fn run(mut data: &[u8]) {
                 }
             }
             8 => drop(b.tcp.send(&Down::Free { buf: n % BUFFERS })),
-            9 if n < 32 => drop(b.tcp.send(&Down::Transmit { buf: m % (BUFFERS + 2), len: (n * 80) as u16 })),
+            9 if n < 32 => {
+                lied = true;
+                b.tcp.send(&Down::Transmit { buf: m % (BUFFERS + 2), len: (n * 80) as u16 });
+            }
             10 if n < 64 => {
                 b.halves[1].reset();
                 b.kernel.restart(TCP);
@@ -57,7 +62,7 @@ pub fn run(mut data: &[u8]) {
                         b.tcp.send(&Down::Free { buf });
                     }
                 }
-                Up::Sent { buf } => assert!(b.tcp.own.give_back(buf).is_ok(), "sent though not lent"),
+                Up::Sent { buf } => assert!(b.tcp.own.give_back(buf).is_ok() || lied, "sent though not lent"),
                 Up::Hello { max_frame, .. } => assert_eq!(max_frame, 1514),
             }
         }
