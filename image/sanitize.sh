@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 sanitizer=${1:-address}
 shift || true
 case $sanitizer in
-  address) short=asan packages=(ipc virtio nic tcp broker console supervisor loader front) ;;
+  address) short=asan packages=(ipc virtio nic tcp broker console@0.1.0 supervisor loader front) ;;
   thread) short=tsan packages=(ipc) ;;
   *) echo "unknown sanitizer $sanitizer: address or thread" >&2; exit 2 ;;
 esac
