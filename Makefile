@@ -68,6 +68,7 @@ bench-tool: cli ## `urmqtt bench`: load for any broker, comparison of brokers
 
 bench: cli $(ARCHES:%=images-%) ## guest instructions, times and memory, beside those of a Linux guest
 	@. image/env.sh; $$CARGO run --quiet --release -p smoke --bin bench -- $(BENCH)
+	@. image/env.sh; $$CARGO test --quiet --release -p smoke --test idle_memory -- --nocapture | grep '^idle'
 
 host: cli certs ## the tasks as Linux programs, for `urmqtt host`
 	@image/host.sh

@@ -30,7 +30,7 @@ smoke() {
     echo "Skipped: mqtt.js cannot be installed"
   fi
   local one_by_one=() name broken=0
-  for name in boot clients hosted isolation refusals restart; do one_by_one+=(--test "$name"); done
+  for name in idle_memory boot clients hosted isolation refusals restart; do one_by_one+=(--test "$name"); done
   $CARGO test -p smoke --no-fail-fast "${one_by_one[@]}" -- --test-threads=1 || broken=1
   $CARGO test -p smoke --test cases -- --test-threads=3 || broken=1
   return $broken

@@ -29,7 +29,7 @@ use std::time::Duration;
 #[group(skip)]
 #[command(verbatim_doc_comment)]
 pub struct Options {
-    /// mosquitto, mosquitto-acl, rumqttd, urmqtt; in QEMU: urmqtt-image, linux-guest; or files as in image/bench/peers
+    /// mosquitto, mosquitto-acl, rumqttd, urmqtt; for handshakes rustls-aws-lc; in QEMU: urmqtt-image, linux-guest; or files as in image/bench/peers
     #[arg(long, default_value = "mosquitto,rumqttd,urmqtt", value_delimiter = ',', value_name = "NAME,...")]
     peers: Vec<String>,
     /// Less of everything: 1 s each, 2 rounds, 1,000 idle connections

@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const KNOWN: [&str; 6] = [
+const KNOWN: [&str; 7] = [
     include_str!("../../peers/mosquitto.toml"),
     include_str!("../../peers/mosquitto-acl.toml"),
     include_str!("../../peers/rumqttd.toml"),
+    include_str!("../../peers/rustls-aws-lc.toml"),
     include_str!("../../peers/urmqtt.toml"),
     include_str!("../../peers/urmqtt-image.toml"),
     include_str!("../../peers/linux-guest.toml"),
@@ -146,7 +147,15 @@ mod tests {
 
     #[test]
     fn all_known_peers_are_well_formed() {
-        for name in ["mosquitto", "mosquitto-acl", "rumqttd", "urmqtt", "urmqtt-image", "linux-guest"] {
+        for name in [
+            "mosquitto",
+            "mosquitto-acl",
+            "rumqttd",
+            "rustls-aws-lc",
+            "urmqtt",
+            "urmqtt-image",
+            "linux-guest",
+        ] {
             assert_eq!(Peer::find(name).unwrap().name, name);
         }
         assert!(Peer::find("nobody").unwrap_err().to_string().contains("rumqttd"));

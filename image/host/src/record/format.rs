@@ -2,10 +2,10 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use ipc::ring::Desc;
-use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 pub const VERSION: u32 = 1;
@@ -139,10 +139,14 @@ pub struct Writer {
 impl Writer {
     /// A new file, for its owner's eyes; `limit` is in bytes.
     pub fn create(path: &Path, header: &Header, limit: u64) -> Result<Self> {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
-        let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
+        let file = std::fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(path)
             .with_context(|| format!("cannot write {}", path.display()))?;
-        let mut writer = Writer { file: BufWriter::new(file.into()), left: limit };
+        let mut writer = Writer { file: BufWriter::new(file), left: limit };
         writer.line(header)?;
         Ok(writer)
     }
