@@ -338,6 +338,12 @@ impl<'m, Out: Message, In: Message> Port<'m, Out, In> {
         true
     }
 
+    /// For who relays a link: the peer finds a fault, as it would at the side that we stand for.
+    #[cfg(any(test, feature = "std"))]
+    pub fn break_rules(&mut self) {
+        self.mine.header.tail.0.store(self.published.wrapping_add(2 * self.capacity + 1), Release);
+    }
+
     /// Makes all that was sent visible. True: the peer sleeps and must be signalled.
     #[must_use]
     pub fn publish(&mut self) -> bool {

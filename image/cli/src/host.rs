@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use builder::config::Config;
 use builder::diagnostic::Source;
 use builder::package::{self, Request};
-use builder::plan::Plan;
+use builder::plan::{Plan, Task};
 use host::record::{Header, Request as Record};
 use host::{Supervisor, System, Why};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -71,16 +71,25 @@ pub enum Mode {
 }
 
 pub fn run(args: &Args) -> Result<()> {
-    loop {
-        match serve(args)? {
-            Why::Asked => return Ok(()),
+    for life in 1.. {
+        match serve(args, life)? {
+            Why::Asked => break,
             Why::Reboot => eprintln!("rebooting"),
             Why::GaveUp(name) => bail!("{name} failed too often; its reasons are above"),
         }
     }
+    Ok(())
 }
 
-fn serve(args: &Args) -> Result<Why> {
+/// Where the recording of a life goes: the first one's file isn't written over.
+fn recording(path: &Path, life: u32) -> PathBuf {
+    match life {
+        1 => path.to_owned(),
+        n => PathBuf::from(format!("{}.{n}", path.display())),
+    }
+}
+
+fn serve(args: &Args, life: u32) -> Result<Why> {
     let (device, address) = match args.mode {
         Mode::Sockets => host::listener(SocketAddrV4::new(Ipv4Addr::LOCALHOST, args.port))?,
         Mode::Tap => (host::tap()?, SocketAddrV4::new(host::SERVED, args.port)),
@@ -89,7 +98,7 @@ fn serve(args: &Args) -> Result<Why> {
     let config = build::config(args.config.as_deref())?;
     let record = (!args.record.is_empty()).then(|| Record {
         header: Header::new(graph, args.dev, &config.text, &args.record),
-        path: args.to.clone(),
+        path: recording(&args.to, life),
         limit: args.record_limit << 20,
     });
     let wanted = Wanted {
@@ -104,7 +113,7 @@ fn serve(args: &Args) -> Result<Why> {
     if let (Mode::Tap, Some(nic)) = (args.mode, plan.tasks.iter_mut().find(|t| t.name == driver)) {
         nic.program = "tap".parse().expect("a name");
     }
-    check_programs(&plan, &args.programs)?;
+    plan.tasks.iter().skip(1).try_for_each(|task| check_program(task, &args.programs))?;
     if args.dev {
         println!("{} tasks, {} MiB of memory at most", plan.tasks.len(), plan.memory() >> 20);
     }
@@ -144,7 +153,7 @@ fn banner(args: &Args, address: SocketAddrV4) -> String {
 }
 
 /// The task graph of a mode, and which task drives the device.
-fn graph(mode: Mode) -> (&'static str, &'static str) {
+pub fn graph(mode: Mode) -> (&'static str, &'static str) {
     match mode {
         Mode::Sockets => ("sockets", "tcp"),
         Mode::Tap => ("default", "nic"),
@@ -181,13 +190,11 @@ impl Wanted<'_> {
     }
 }
 
-/// Every task's program is there.
-pub fn check_programs(plan: &Plan, programs: &Path) -> Result<()> {
-    for task in plan.tasks.iter().skip(1) {
-        let program = programs.join(task.program.as_str());
-        if !program.exists() {
-            bail!("{} is missing; `make host` builds it", program.display());
-        }
+/// The task's program is there.
+pub fn check_program(task: &Task, programs: &Path) -> Result<()> {
+    let program = programs.join(task.program.as_str());
+    if !program.exists() {
+        bail!("{} is missing; `make host` builds it", program.display());
     }
     Ok(())
 }

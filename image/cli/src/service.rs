@@ -1,6 +1,6 @@
 //! `urmqtt service`: one service alone, against a recording of its links.
 
-use crate::host::{Wanted, check_programs};
+use crate::host::{Mode, Wanted, check_program, graph};
 use anyhow::{Result, bail, ensure};
 use builder::diagnostic::Source;
 use host::System;
@@ -13,7 +13,8 @@ use std::path::PathBuf;
 ///
 /// The service runs as under `urmqtt host`, with its manifest's memory and no other right; its neighbours are played from the
 /// recording. What it answers on each connection must be what it answered then; this isn't compared for a service whose
-/// bytes depend on fresh random numbers (tls, tcp): there the replay shows that it lives. A crash is reported with its reason.
+/// bytes depend on fresh random numbers (tls, tcp): there the replay shows that it lives and keeps its links' rules. A crash is
+/// reported with its reason. A service that drives a device can't be replayed.
 ///
 /// Example: urmqtt host --record session --to session.jsonl
 /// Example: urmqtt service broker --replay session.jsonl
@@ -53,8 +54,12 @@ pub fn run(args: &Args) -> Result<()> {
         certs: &args.certs,
     };
     let (plan, infos) = wanted.system(|_| {})?;
-    check_programs(&plan, &args.programs)?;
-    let system = System { plan, infos, programs: args.programs.clone(), driver: String::new(), device: None };
+    if let Some(i) = plan.task(&args.name) {
+        check_program(&plan.tasks[i as usize], &args.programs)?;
+    }
+    let modes = [Mode::Sockets, Mode::Tap].map(graph);
+    let driver = modes.iter().find(|(graph, _)| *graph == header.graph).map_or("", |(_, driver)| driver);
+    let system = System { plan, infos, programs: args.programs.clone(), driver: driver.into(), device: None };
     let replay = Replay::start(&system, &args.name, &recording)?;
     if let (true, Some(pid)) = (args.wait, replay.pid()) {
         eprintln!("{} is process {pid}: gdb -p {pid}; Enter starts the replay", args.name);

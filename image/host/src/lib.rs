@@ -15,6 +15,7 @@ pub use device::{Device, HOST, SERVED, is_root, listener, tap};
 pub use supervise::{Supervisor, Why};
 
 use builder::plan::Plan;
+use rustix::fd::OwnedFd;
 use std::path::PathBuf;
 
 /// What is run.
@@ -27,4 +28,9 @@ pub struct System {
     /// The task that drives the device, and the device, if there is one.
     pub driver: String,
     pub device: Option<Device>,
+}
+
+/// Rings an eventfd that doesn't block.
+fn wake(bell: &OwnedFd) {
+    let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
 }

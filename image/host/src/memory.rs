@@ -119,12 +119,12 @@ impl Memory {
         Ok(unsafe { Half::from_raw(shared.map_write()?, capacity) })
     }
 
-    /// A side's pool, for who stands for its owner.
+    /// A side's pool, for who stands for its owner, or for who passes another's on: none of them runs.
     pub fn own_pool(&self, pool: Option<Pool>) -> Result<OwnPool<'static>> {
-        let Some(pool) = pool.filter(|p| !p.borrowed) else { return Ok(OwnPool::empty()) };
+        let Some(pool) = pool else { return Ok(OwnPool::empty()) };
         let shared = self.regions[pool.region].as_ref().context("a pool is memory")?;
         let (state, free) = (vec![0; pool.buffers as usize].leak(), vec![0; pool.buffers as usize].leak());
-        // SAFETY: the builder made the region of this size; mapped for ever, and the owner's process doesn't run.
+        // SAFETY: the builder made the region of this size; mapped for ever, and no process owns it.
         Ok(unsafe { OwnPool::from_raw(shared.map_write()?, pool.size as usize, state, free) })
     }
 

@@ -4,6 +4,7 @@ use crate::System;
 use crate::memory::Memory;
 use crate::process::Process;
 use crate::record::{Recorder, Request};
+use crate::wake;
 use anyhow::{Context, Result};
 use console::command;
 use ipc::link::console::Command;
@@ -11,6 +12,8 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use std::io::BufRead;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Instant;
 use supervisor::config::Restart;
@@ -41,6 +44,8 @@ pub struct Supervisor {
     /// By the plan's numbers; entry 0, this process, has none of it.
     tasks: Vec<Task>,
     began: Instant,
+    /// SIGINT or SIGTERM has come. Relaxed: set by a handler, carries nothing but itself.
+    asked: Arc<AtomicBool>,
     /// Readable when a signal has come or a line was typed.
     wake: UnixStream,
     lines: Receiver<String>,
@@ -51,7 +56,8 @@ impl Supervisor {
     pub fn start(system: System, commands: bool, record: Option<Request>) -> Result<Self> {
         let memory = Memory::new(&system.plan, &system.infos)?;
         let plan = &system.plan;
-        let bell = |_| rustix::event::eventfd(0, EventfdFlags::CLOEXEC);
+        // A full one has been rung; nobody waits for who can't be told more often.
+        let bell = |_| rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let bells: Vec<_> = plan.tasks.iter().map(bell).collect::<Result<_, _>>()?;
         let recorder = record.map(|request| Recorder::start(request, plan, &memory, &bells)).transpose()?;
         let task = |t: &builder::plan::Task| Task {
@@ -66,7 +72,10 @@ impl Supervisor {
         };
         let tasks = plan.tasks.iter().map(task).collect();
         let (wake, waker) = UnixStream::pair()?;
+        let asked = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            // In this order: who is woken finds the wish.
+            signal_hook::flag::register(signal, asked.clone())?;
             signal_hook::low_level::pipe::register(signal, waker.try_clone()?)?;
         }
         let (typed, lines) = channel();
@@ -74,7 +83,7 @@ impl Supervisor {
             read_lines(typed, waker);
         }
         let mut it =
-            Supervisor { system, memory, bells, recorder, tasks, began: Instant::now(), wake, lines };
+            Supervisor { system, memory, bells, recorder, tasks, began: Instant::now(), asked, wake, lines };
         it.tasks[0].start_at = None;
         it.start_due()?;
         Ok(it)
@@ -102,15 +111,15 @@ impl Supervisor {
             }
             let Some(woken) = self.wait()? else { continue };
             if woken {
-                match self.lines.try_recv() {
-                    Ok(line) => {
-                        drain(&self.wake);
-                        if let Some(why) = self.obey(&line) {
-                            return Ok(why);
-                        }
+                drain(&self.wake);
+                while let Ok(line) = self.lines.try_recv() {
+                    if let Some(why) = self.obey(&line) {
+                        return Ok(why);
                     }
-                    Err(_) => return Ok(Why::Asked),
                 }
+            }
+            if self.asked.load(Relaxed) {
+                return Ok(Why::Asked);
             }
             if let Some(name) = self.look_for_stopped()? {
                 return Ok(Why::GaveUp(name));
@@ -185,7 +194,7 @@ impl Supervisor {
         self.memory.renew(&self.system.plan, i)?;
         for (peer, bell) in self.bells.iter().enumerate() {
             if task.neighbours >> peer & 1 == 1 {
-                rustix::io::write(bell, &1u64.to_ne_bytes())?;
+                wake(bell);
             }
         }
         if let Some(recorder) = &self.recorder {

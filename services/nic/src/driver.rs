@@ -62,6 +62,10 @@ impl<'m, T: Transport> Driver<'m, T> {
             self.stop()?;
             change = end.poll(true);
         }
+        if change == Change::Down {
+            // A link that had a fault: there may be no other signal than the one that woke us.
+            change = end.poll(true);
+        }
         if change == Change::Up {
             self.start(end)?;
         }

@@ -116,6 +116,23 @@ fn when_tcp_restarts_the_device_is_reset_before_the_link_is_up_again() {
     assert_eq!(b.round(), [Up::Received { buf, off: 12, len: 60, checked: false }]);
 }
 
+/// The restart and the new tcp's naming may come as one signal: a single round takes both in.
+#[test]
+fn after_a_fault_one_round_brings_the_link_up_again() {
+    let mut b = bench();
+    b.round();
+    assert!(b.tcp.send(&Down::Free { buf: u32::MAX }));
+    b.round();
+    assert!(b.nic.port.fault().is_some() && !b.model.0.borrow().started);
+    b.halves[1].reset();
+    b.kernel.restart(TCP);
+    b.tcp = end(&b.kernel, b.halves[1], b.halves[0], (TCP, NIC), b.pools[1], b.pools[0]);
+    b.tcp.poll(true);
+    (b.rx.seen, b.rx.used, b.tx.seen, b.tx.used) = (0, 0, 0, 0);
+    b.driver.drive(&mut b.nic).expect("an honest device");
+    assert!(b.nic.is_up() && b.model.0.borrow().started);
+}
+
 #[test]
 fn a_device_without_what_we_need_is_refused() {
     let mut b = bench();

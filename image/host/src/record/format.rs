@@ -3,9 +3,9 @@
 use anyhow::{Context, Result, bail, ensure};
 use ipc::ring::Desc;
 use serde::{Deserialize, Serialize};
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{BufRead, BufReader, BufWriter, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 pub const VERSION: u32 = 1;
@@ -144,8 +144,11 @@ impl Writer {
             .create(true)
             .truncate(true)
             .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW)
             .open(path)
             .with_context(|| format!("cannot write {}", path.display()))?;
+        // One that was there keeps its mode otherwise.
+        file.set_permissions(Permissions::from_mode(0o600))?;
         let mut writer = Writer { file: BufWriter::new(file), left: limit };
         writer.line(header)?;
         Ok(writer)

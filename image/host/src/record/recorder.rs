@@ -4,6 +4,7 @@ use super::format::{Header, Writer};
 use super::meaning::Kind;
 use super::relay::{Relay, Side};
 use crate::memory::{Memory, Shared};
+use crate::wake;
 use anyhow::{Result, bail};
 use builder::plan::Plan;
 use ipc::abi::PAGE;
@@ -128,14 +129,11 @@ fn relay(
             its,
             pool: memory.view(link.pools[side])?,
             port: Port::new(ours, its, epochs, other, task),
+            fault_since: None,
             faulted: false,
         })
     };
     Ok(Relay { link: link.names[0].clone(), kind, sides: [side(0)?, side(1)?], epochs })
-}
-
-pub(super) fn wake(bell: &OwnedFd) {
-    let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
 }
 
 /// The thread's own.
@@ -152,12 +150,16 @@ struct Carrier {
 impl Carrier {
     fn run(mut self) {
         while !self.stop.load(Relaxed) {
-            let busy = self.carry();
-            if !busy && self.relays.iter_mut().fold(true, |idle, relay| idle & relay.sleep()) {
+            if self.carry() {
+                continue;
+            }
+            let idle = self.relays.iter_mut().fold(true, |idle, relay| idle & relay.sleep());
+            if idle {
                 let written = self.file.as_mut().map_or(Ok(()), Writer::flush);
                 self.check(written);
-                self.wait();
             }
+            // Not idle and yet nothing carried: the receiver's ring is full, or it isn't up yet and rings when it is.
+            self.wait(if idle { 100 } else { 1 });
         }
         self.carry();
         let written = self.file.as_mut().map_or(Ok(()), Writer::flush);
@@ -187,8 +189,8 @@ impl Carrier {
         }
     }
 
-    fn wait(&self) {
-        let limit = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+    fn wait(&self, ms: i64) {
+        let limit = Timespec { tv_sec: 0, tv_nsec: ms * 1_000_000 };
         let _ = poll(&mut [PollFd::new(&self.bell, PollFlags::IN)], Some(&limit));
         let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
     }

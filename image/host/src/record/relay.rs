@@ -27,8 +27,13 @@ pub struct Side {
     pub its: Half<'static>,
     pub pool: PoolView<'static>,
     pub port: Port<'static, Desc, Desc>,
+    pub fault_since: Option<u64>,
+    /// It was told.
     pub faulted: bool,
 }
+
+/// Microseconds after which a fault is one.
+const FAULT_US: u64 = 50_000;
 
 /// What a step of a relay has found.
 #[derive(Default)]
@@ -55,6 +60,7 @@ impl Relay {
                     write(Event::Restart { us, restart: self.sides[side].name.clone() });
                 }
                 self.sides[side].epoch = epoch;
+                (self.sides[side].fault_since, self.sides[side].faulted) = (None, false);
                 // Its neighbour waits to be named with the new epoch, by whom it takes for the task.
                 let other = &mut self.sides[1 - side];
                 other.port = Port::new(other.ours, other.its, self.epochs, task, other.task);
@@ -68,6 +74,10 @@ impl Relay {
             let (change, signal) = side.port.poll(true);
             step.busy |= change != Change::None;
             step.wake |= (signal as u64) << side.task;
+        }
+        // A restart since we looked: nothing is carried by ends of the life before.
+        if self.sides.iter().any(|side| self.epochs.of(side.task) != side.epoch) {
+            return (Step { busy: true, ..step }, result);
         }
         for from in 0..2 {
             self.carry(from, us, &mut step, &mut write);
@@ -87,15 +97,23 @@ impl Relay {
                 let _ = from_side.pool.copy(payload.buf, payload.off, &mut data);
             }
             write(Event::Message(Message::new(us, &self.link, &from_side.name, desc, data)));
-            let sent = to.port.send(&desc);
-            debug_assert!(sent, "there was room");
             step.busy = true;
+            // No room though there was some: its head has changed to nonsense meanwhile, which is a fault of its own.
+            if !to.port.send(&desc) {
+                break;
+            }
         }
         from_side.port.release();
         step.wake |= (to.port.publish() as u64) << to.task;
-        if let (Some(fault), false) = (from_side.port.fault(), from_side.faulted) {
+        let Some(fault) = from_side.port.fault() else { return };
+        // What looks like a fault may be a half that is being zeroed, just before its task's epoch moves on.
+        let since = *from_side.fault_since.get_or_insert(us);
+        if !from_side.faulted && us - since >= FAULT_US {
             from_side.faulted = true;
             eprintln!("recorder: {} broke the rules of link {}: {fault:?}", from_side.name, self.link);
+            // As its neighbour would see it: an index that cannot be.
+            to.port.break_rules();
+            step.wake |= 1 << to.task;
         }
     }
 

@@ -51,18 +51,25 @@ impl Said {
         self.bytes.extend_from_slice(data);
     }
 
-    fn reaches(&self, other: &Said) -> bool {
-        self.bytes.len() >= other.bytes.len() && self.events.len() >= other.events.len()
+    /// Bytes and events.
+    fn len(&self) -> (usize, usize) {
+        (self.bytes.len(), self.events.len())
     }
 
-    /// Where this, which goes on, leaves what it should be.
-    fn difference(&self, want: &Said) -> Option<String> {
-        let common = self.bytes.iter().zip(&want.bytes).position(|(a, b)| a != b);
-        if let Some(at) = common {
+    fn reaches(&self, (bytes, events): (usize, usize)) -> bool {
+        self.bytes.len() >= bytes && self.events.len() >= events
+    }
+
+    /// Where this, which goes on, leaves what it should be. What was compared before isn't looked at again.
+    fn difference(&self, want: &Said, compared: &mut (usize, usize)) -> Option<String> {
+        let (bytes, events) = *compared;
+        let common = self.bytes.len().min(want.bytes.len());
+        if let Some(at) = (bytes..common).find(|&at| self.bytes[at] != want.bytes[at]) {
             return Some(format!("byte {at} is {:#04x}, was {:#04x}", self.bytes[at], want.bytes[at]));
         }
-        let event = self.events.iter().zip(&want.events).position(|(a, b)| a != b);
-        event.map(|at| {
+        let common_events = self.events.len().min(want.events.len());
+        *compared = (common, common_events);
+        (events..common_events).find(|&at| self.events[at] != want.events[at]).map(|at| {
             let (now, was) = (self.events[at], want.events[at]);
             format!(
                 "event {at} is message {} (flags {}) after {} bytes, was message {} (flags {}) after {} bytes",
@@ -90,6 +97,8 @@ struct Neighbour {
     theirs: PoolView<'static>,
     /// Messages that found no room or no buffer yet.
     waiting: VecDeque<(Desc, Vec<u8>)>,
+    /// How the service broke the link's rules.
+    broken: Option<String>,
 }
 
 pub struct Replay<'r> {
@@ -103,6 +112,8 @@ pub struct Replay<'r> {
     process: Option<Process>,
     want: BTreeMap<Key, Said>,
     seen: BTreeMap<Key, Said>,
+    /// How far the two are the same.
+    same: BTreeMap<Key, (usize, usize)>,
     outcome: Outcome,
 }
 
@@ -123,6 +134,11 @@ impl<'r> Replay<'r> {
         let bells = plan.tasks.iter().map(bell).collect::<Result<_, _>>()?;
         let epochs = memory.epochs()?;
         let task = &plan.tasks[service];
+        ensure!(
+            task.name != system.driver,
+            "{} drives a device, which no recording stands for; replay one of its neighbours",
+            task.name
+        );
         ensure!(
             task.ends.iter().any(|end| recording.header.links.contains(&plan.links[end.link].names[0])),
             "{} has none of the recorded links: {}",
@@ -148,7 +164,7 @@ impl<'r> Replay<'r> {
             difference: None,
             ended: None,
         };
-        let (want, seen) = Default::default();
+        let (want, seen, same) = Default::default();
         let mut it = Replay {
             system,
             recording,
@@ -160,6 +176,7 @@ impl<'r> Replay<'r> {
             process: None,
             want,
             seen,
+            same,
             outcome,
         };
         it.start_service()?;
@@ -186,13 +203,12 @@ impl<'r> Replay<'r> {
             }
         }
         self.wait_until(PATIENCE, |it| {
-            !it.outcome.compared || it.want.iter().all(|(key, want)| it.has_said(key, want))
+            !it.outcome.compared || it.want.iter().all(|(key, want)| it.has_said(key, want.len()))
         })?;
         let quiet = Instant::now() + QUIET;
         while Instant::now() < quiet && self.outcome.ended.is_none() {
             self.pump(QUIET)?;
         }
-        self.compare_ends();
         self.end()
     }
 
@@ -230,7 +246,9 @@ impl<'r> Replay<'r> {
         else {
             return Ok(());
         };
-        self.want.entry((neighbour.link, conn)).or_default().add(desc, &message.data);
+        let key = (neighbour.link, conn);
+        self.want.entry(key).or_default().add(desc, &message.data);
+        self.compare(&key);
         Ok(())
     }
 
@@ -245,8 +263,8 @@ impl<'r> Replay<'r> {
                 // A connection that the service opened then, and this time didn't.
                 return Ok(());
             }
-            let want = self.want.get(&key).cloned().unwrap_or_default();
-            if !self.wait_until(limit, |it| !it.outcome.compared || it.has_said(&key, &want))? {
+            let want = self.want.get(&key).map_or((0, 0), Said::len);
+            if !self.wait_until(limit, |it| !it.outcome.compared || it.has_said(&key, want))? {
                 return Ok(());
             }
         }
@@ -260,8 +278,8 @@ impl<'r> Replay<'r> {
         Ok(())
     }
 
-    fn has_said(&self, key: &Key, want: &Said) -> bool {
-        self.seen.get(key).is_some_and(|seen| seen.reaches(want)) || *want == Said::default()
+    fn has_said(&self, key: &Key, want: (usize, usize)) -> bool {
+        want == (0, 0) || self.seen.get(key).is_some_and(|seen| seen.reaches(want))
     }
 
     /// Works until `done`. False: something ended it before, which stands in the outcome.
@@ -291,13 +309,16 @@ impl<'r> Replay<'r> {
             wake |= neighbour.step(&mut said);
             idle &= neighbour.port.sleep();
         }
+        if let Some(broken) = self.neighbours.iter_mut().find_map(|n| n.broken.take()) {
+            self.differs(broken);
+        }
         for (key, desc, data) in said {
             self.outcome.messages_out += 1;
             self.seen.entry(key).or_default().add(desc, &data);
             self.compare(&key);
         }
         if wake {
-            super::recorder::wake(&self.bells[self.service]);
+            crate::wake(&self.bells[self.service]);
         }
         let Some(process) = &mut self.process else { return Ok(()) };
         let limit = if idle { limit } else { Duration::ZERO };
@@ -317,37 +338,20 @@ impl<'r> Replay<'r> {
         Ok(())
     }
 
-    /// So far: the rest of an answer may still come.
+    /// So far: the rest of an answer may still come. (And more than was recorded, where the recording ended in the middle.)
     fn compare(&mut self, key: &Key) {
         let (Some(seen), Some(want)) = (self.seen.get(key), self.want.get(key)) else { return };
-        if let (true, None, Some(difference)) =
-            (self.outcome.compared, &self.outcome.difference, seen.difference(want))
-        {
-            self.outcome.difference = Some(format!("connection {:#x}: {difference}", key.1));
+        if !self.outcome.compared {
+            return;
+        }
+        if let Some(difference) = seen.difference(want, self.same.entry(*key).or_default()) {
+            self.differs(format!("connection {:#x}: {difference}", key.1));
         }
     }
 
-    /// At the end: nothing more, nothing less.
-    fn compare_ends(&mut self) {
-        if !self.outcome.compared || self.outcome.difference.is_some() {
-            return;
-        }
-        let empty = Said::default();
-        let keys = self.seen.keys().chain(self.want.keys());
-        let wrong = keys
-            .into_iter()
-            .find(|key| self.seen.get(key).unwrap_or(&empty) != self.want.get(key).unwrap_or(&empty));
-        self.outcome.difference = wrong.map(|key| {
-            let (seen, want) = (self.seen.get(key).unwrap_or(&empty), self.want.get(key).unwrap_or(&empty));
-            format!(
-                "connection {:#x}: {} bytes and {} events, were {} and {}",
-                key.1,
-                seen.bytes.len(),
-                seen.events.len(),
-                want.bytes.len(),
-                want.events.len()
-            )
-        });
+    /// The first difference counts.
+    fn differs(&mut self, what: String) {
+        self.outcome.difference.get_or_insert(what);
     }
 
     fn start_service(&mut self) -> Result<()> {
@@ -371,7 +375,10 @@ impl<'r> Replay<'r> {
         }
         self.want.clear();
         self.seen.clear();
-        self.start_service()
+        self.same.clear();
+        self.start_service()?;
+        // The neighbours see the new epoch before they say anything.
+        self.pump(Duration::ZERO)
     }
 
     fn restart_neighbour(&mut self, name: &str) -> Result<()> {
@@ -380,13 +387,14 @@ impl<'r> Replay<'r> {
             return Ok(());
         }
         self.memory.renew(&self.system.plan, task as usize)?;
-        let (want, seen) = (&mut self.want, &mut self.seen);
+        let (want, seen, same) = (&mut self.want, &mut self.seen, &mut self.same);
         for neighbour in self.neighbours.iter_mut().filter(|n| n.task == task) {
             neighbour.renew(self.epochs, self.service as u16);
             want.retain(|key, _| key.0 != neighbour.link);
             seen.retain(|key, _| key.0 != neighbour.link);
+            same.retain(|key, _| key.0 != neighbour.link);
         }
-        super::recorder::wake(&self.bells[self.service]);
+        crate::wake(&self.bells[self.service]);
         Ok(())
     }
 }
@@ -418,6 +426,7 @@ impl Neighbour {
             own: memory.own_pool(link.pools[side])?,
             theirs: memory.view(link.pools[end.side])?,
             waiting: VecDeque::new(),
+            broken: None,
         }))
     }
 
@@ -436,6 +445,9 @@ impl Neighbour {
         }
         while let Some(desc) = self.port.recv() {
             self.hear(desc, said);
+        }
+        if let Some(fault) = self.port.fault() {
+            self.breaks(format_args!("{fault:?}"));
         }
         while let Some((desc, data)) = self.waiting.front() {
             let Some(desc) = fill(&mut self.own, self.kind, self.side, *desc, data) else { break };
@@ -457,8 +469,9 @@ impl Neighbour {
             Some(Meaning::Carries { conn, payload }) => {
                 let data = self.copy(payload);
                 let back = self.kind.give_back(self.side, payload.buf);
-                let sent = self.port.send(&back);
-                debug_assert!(sent, "the rings have room for every buffer");
+                if !self.port.send(&back) {
+                    self.breaks(format_args!("no room to give buffer {} back", payload.buf));
+                }
                 match self.kind {
                     Kind::Log => eprintln!("log  {}", String::from_utf8_lossy(&data).escape_debug()),
                     _ => said.push(((self.link, conn), desc, data)),
@@ -467,18 +480,22 @@ impl Neighbour {
             Some(Meaning::Tells { conn }) => said.push(((self.link, conn), desc, Vec::new())),
             Some(Meaning::Returns { buf }) => {
                 if self.own.give_back(buf).is_err() {
-                    eprintln!("replay: link {}: buffer {buf} came back, which wasn't lent", self.name);
+                    self.breaks(format_args!("buffer {buf} came back, which wasn't lent"));
                 }
             }
             Some(Meaning::Paces) => {}
-            None => eprintln!("replay: link {}: no such message: {desc:?}", self.name),
+            None => self.breaks(format_args!("no such message: {desc:?}")),
         }
     }
 
-    fn copy(&self, payload: Payload) -> Vec<u8> {
+    fn breaks(&mut self, how: std::fmt::Arguments) {
+        self.broken.get_or_insert(format!("it broke the rules of link {}: {how}", self.name));
+    }
+
+    fn copy(&mut self, payload: Payload) -> Vec<u8> {
         let mut data = vec![0; payload.len.min(self.theirs.size() as usize)];
         if self.theirs.copy(payload.buf, payload.off, &mut data).is_err() {
-            eprintln!("replay: link {}: {payload:?} is not in the pool", self.name);
+            self.breaks(format_args!("{payload:?} is not in the pool"));
         }
         data
     }

@@ -25,14 +25,12 @@ pub fn ticks_now() -> u64 {
 /// Waits for a signal until `deadline` (ticks). Returns the bits taken (0: the deadline came) and the time.
 pub fn wait(mask: u64, deadline: u64) -> (u64, u64) {
     let bell = fd(start().header.bell);
-    if deadline != NEVER {
-        let left = deadline.saturating_sub(ticks_now());
-        let limit =
-            Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
-        let mut one = [PollFd::new(&bell, PollFlags::IN)];
-        if !matches!(poll(&mut one, Some(&limit)), Ok(1)) {
-            return (0, ticks_now());
-        }
+    let left = deadline.saturating_sub(ticks_now());
+    let limit = Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
+    let mut one = [PollFd::new(&bell, PollFlags::IN)];
+    // The bell doesn't block: one that a neighbour has filled up must not hold whoever rings it.
+    if !matches!(poll(&mut one, (deadline != NEVER).then_some(&limit)), Ok(1)) {
+        return (0, ticks_now());
     }
     let rung = read(bell, &mut [0u8; 8]).is_ok();
     (if rung { mask } else { 0 }, ticks_now())
