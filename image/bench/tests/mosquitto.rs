@@ -58,7 +58,7 @@ impl Mosquitto {
         };
         let folder = tempfile::tempdir()?;
         let port = TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
-        certificates(folder.path(), 40)?;
+        certificates(folder.path(), 400)?;
         let place = Place { program: &program, folder: folder.path(), certs: folder.path(), port };
         let process = Ended(peer.prepare(&place)?.stderr(Stdio::null()).spawn()?);
         let began = Instant::now();
@@ -103,7 +103,7 @@ fn positive(outcome: &Outcome, figures: &[&str]) -> Result<()> {
 fn every_workload_runs_against_mosquitto() -> Result<()> {
     let Some(mosquitto) = Mosquitto::start()? else { return Ok(()) };
     let run = |words: &[&str], figures: &[&str]| positive(&mosquitto.bench(words)?, figures);
-    run(&["idle", "--count", "10,40", "--hold", "0.4"], &["memory per connection at 40", "memory before"])?;
+    run(&["idle", "--count", "10,400", "--hold", "0.4"], &["memory per connection at 400", "memory before"])?;
     run(&["handshakes", "--seconds", "1"], &["handshakes", "CPU per handshake", "connect p50"])?;
     run(&["handshakes", "--resume", "--seconds", "1"], &["handshakes", "really resumed"])?;
     for qos in ["0", "1", "2"] {
