@@ -40,6 +40,6 @@ export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}/$short
 export ASAN_OPTIONS=detect_leaks=0:${ASAN_OPTIONS:-} PROPTEST_CASES=${PROPTEST_CASES:-64}
 if [ "$sanitizer" = thread ]; then
   # Not the tests: their harness synchronises by fences inside the standard library, which the sanitizer doesn't understand.
-  exec "$cargo" run --target "$host" -p ipc --features testing --example ring_bench
+  exec "$cargo" run --target "$host" -p ipc --features testing --example ring_bench -- 20000
 fi
 "$cargo" test --target "$host" --features ipc/testing "${selection[@]}" --lib --tests
