@@ -111,7 +111,9 @@ pub fn headless(build: build::Args) -> Result<Command> {
         qemu_arg: Vec::new(),
         print: false,
     };
-    qemu(&args)
+    let mut command = qemu(&args)?;
+    command.args(network(""));
+    Ok(command)
 }
 
 fn qemu(args: &Args) -> Result<Command> {

@@ -127,3 +127,15 @@ fn foreign_package(arch: &str) -> Result<Vec<u8>> {
     ])?;
     Ok(std::fs::read(out.join("urmqtt.pkg"))?)
 }
+
+/// `urmqtt audit --measure` boots an image, reads its page tables, and finds what the manifest says.
+#[test]
+fn measured_page_tables_are_the_manifests() -> Result<()> {
+    for arch in smoke::machine::ARCHES {
+        let mut command = std::process::Command::new(tools::urmqtt());
+        command.current_dir(tools::root()).args(["audit", "--measure", "--arch", arch]);
+        let output = tools::run(&mut command, Duration::from_secs(120))?;
+        ensure!(output.status.success(), "{arch}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(())
+}
